@@ -43,8 +43,8 @@
 //!   before the object counts as free; while it holds a CPU's slot or is inside the gate. A walk holds all
 //!   slots and stops the gate ([`CacheView::for_each_live`](quarry_core::heap::CacheView::for_each_live)). So when a
 //!   walk finds no object, no thread is inside a free of this cache.
-//! * **E3** Frees of caches with debugging, and of all orphaned ones, deliver reports behind that:
-//!   [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
+//! * **E3** Frees of caches with debugging, and of all orphaned ones, deliver reports behind that, unless a single step does
+//!   all: [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
 //!   object.
 //! * **E4** A free that the walk of the first attempt does not see finds [`ORPHANED`] when it looks behind itself:
 //!   `watch` is set before the walk takes the slots and node locks. If the free took its slot or lock later, it
@@ -390,18 +390,16 @@ impl Entry {
     /// A live object of the entry's cache, of design `D`, without user.
     #[inline(never)]
     pub(super) unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
-        // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
-        if self.watch.load(Ordering::Relaxed) == 0 {
-            // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
-            let raw = unsafe { self.raw::<D>() };
-            // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-            if unsafe { raw.free_own_fast(object) } {
-                // Relaxed: E4.
-                if self.watch.load(Ordering::Relaxed) != 0 {
-                    self.count_down();
-                }
-                return;
+        // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
+        let raw = unsafe { self.raw::<D>() };
+        // Without a look at `watch` before: the step fails for a cache with debugging, and reports nothing (E3).
+        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
+        if unsafe { raw.free_own_fast(object) } {
+            // Relaxed: E4.
+            if self.watch.load(Ordering::Relaxed) != 0 {
+                self.count_down();
             }
+            return;
         }
         // SAFETY: the object is live and without user, and the attempt above has not freed it.
         unsafe { self.free_rest::<D>(object) }
@@ -413,7 +411,7 @@ impl Entry {
     #[cold]
     #[inline(never)]
     unsafe fn free_rest<D: Design>(&'static self, object: NonNull<u8>) {
-        // Relaxed: as in `free`.
+        // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
         if self.watch.load(Ordering::Relaxed) != 0 {
             // SAFETY: the object is live and without user, as this function's caller says of it.
             return unsafe { self.free_watched::<D>(object) };
