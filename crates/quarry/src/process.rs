@@ -21,6 +21,8 @@ const KEPT_BYTES: usize = 16 << 20;
 const SMALL_BYTES: usize = 4 << 20;
 /// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
 const REAP_EVERY: u32 = 1 << 12;
+/// Slow frees between two looks at free pages, of which few large objects leave many.
+const TRIM_EVERY: u32 = 1 << 6;
 
 /// A heap that is a static: made at its first use, by whichever thread that is, and kept until the process ends.
 ///
@@ -238,6 +240,8 @@ impl<D: Design> ProcessHeap<D> {
         let before = self.slow_frees.fetch_add(1, Ordering::Relaxed);
         if before % REAP_EVERY == REAP_EVERY - 1 {
             heap.reap();
+        } else if before % TRIM_EVERY == TRIM_EVERY - 1 {
+            heap.pages().auto_trim();
         }
         freed
     }

@@ -14,6 +14,10 @@
 //!
 //! Frees inside the slab designs do not give memory back, because they hold locks.
 //!
+//! A program whose memory comes and goes would pay a page fault for each page and round. So what is given back by itself and
+//! then allocated again is kept the next time, in addition to what the rule keeps. Each second halves that: a program
+//! that has become smaller does not come back for it.
+//!
 //! # How
 //!
 //! A block leaves its list under one hold of the zone lock and comes back, at the list's end, under
@@ -33,6 +37,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 const LOOK_MAX: u32 = 32;
 /// log2 of a huge page's bytes on x86-64, and on aarch64 with small pages.
 const HUGE_PAGE_SHIFT: u32 = 21;
+/// Time in which a half of what was needed again is forgotten, in nanoseconds.
+const HALVED_NS: u64 = 1_000_000_000;
 /// `keep_pages` while nothing is given back by itself.
 const OFF: u64 = u64::MAX;
 
@@ -103,15 +109,51 @@ pub(super) struct Trimmer {
     min_order: AtomicU32,
     released: AtomicU64,
     refused: AtomicU64,
+    /// Pages that are kept beyond `keep_pages`, as some were needed again.
+    missed: AtomicU64,
+    /// The time of the last look that halved `missed`, in nanoseconds.
+    halved_ns: AtomicU64,
+    /// Pages that had got memory until the last automatic trim, counted each time.
+    got: AtomicU64,
+    /// Most pages that had memory at an automatic trim.
+    most: AtomicU64,
 }
 
 impl Trimmer {
+    /// Pages that the automatic rule keeps beyond the policy's, as of now: those that were given back and allocated again since
+    /// the last call are missed.
+    fn missed(&self, now: &Residency) -> u64 {
+        // Relaxed here: numbers, which may be late; two trims at a time count some pages twice or not.
+        let (relaxed, resident) = (Ordering::Relaxed, now.resident());
+        let got = resident + now.released;
+        let new = resident.saturating_sub(self.most.fetch_max(resident, relaxed));
+        let again = got.saturating_sub(self.got.swap(got, relaxed) + new);
+        let missed = again.max(self.missed.load(relaxed));
+        self.missed.store(missed, relaxed);
+        missed
+    }
+
+    /// Halves what is kept as missed, for each second since it was halved last.
+    fn forget(&self, now_ns: u64) {
+        let relaxed = Ordering::Relaxed;
+        let seconds = now_ns.saturating_sub(self.halved_ns.load(relaxed)) / HALVED_NS;
+        if seconds > 0 {
+            self.halved_ns.store(now_ns, relaxed);
+            let left = self.missed.load(relaxed) >> seconds.min(63);
+            self.missed.store(left, relaxed);
+        }
+    }
+
     pub(super) fn new() -> Self {
         Self {
             keep_pages: AtomicU64::new(OFF),
             min_order: AtomicU32::new(MAX_ORDER),
             released: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            halved_ns: AtomicU64::new(0),
+            got: AtomicU64::new(0),
+            most: AtomicU64::new(0),
         }
     }
 }
@@ -135,13 +177,16 @@ impl<M: Machine> PageAllocator<M> {
         let busy_cpus = self.drain_lists();
         Trimmed {
             busy_cpus,
-            ..self.release_excess(policy, u64::MAX)
+            ..self.release_excess(policy, u64::MAX, &self.residency())
         }
     }
 
     /// Turns the automatic trim on or off.
     pub fn set_auto_trim(&self, policy: Option<TrimPolicy>) {
         let trimmer = &self.trimmer;
+        // What was given back before is not missed.
+        trimmer.missed(&self.residency());
+        trimmer.missed.store(0, Ordering::Relaxed);
         if let Some(policy) = policy {
             trimmer.min_order.store(policy.min_order, Ordering::Relaxed);
         }
@@ -178,25 +223,35 @@ impl<M: Machine> PageAllocator<M> {
         all
     }
 
-    /// Gives back all that the automatic rule does not keep.
+    /// Gives back now what the automatic rule does not keep; nothing if it is off.
     #[cold]
-    pub(crate) fn auto_trim(&self) {
-        if let Some(policy) = self.auto_trim_policy() {
-            self.release_excess(policy, u64::MAX);
-        }
+    pub fn auto_trim(&self) {
+        self.trimmer.forget(self.machine().now_ns());
+        self.trim_by_rule(u64::MAX);
     }
 
     /// Gives back one block by the automatic rule.
     #[cold]
     pub(super) fn trim_after_free(&self) {
-        if let Some(policy) = self.auto_trim_policy() {
-            self.release_excess(policy, 1);
+        self.trim_by_rule(1);
+    }
+
+    fn trim_by_rule(&self, blocks_max: u64) {
+        if let Some(mut policy) = self.auto_trim_policy() {
+            let residency = self.residency();
+            policy.keep_pages += self.trimmer.missed(&residency);
+            self.release_excess(policy, blocks_max, &residency);
         }
     }
 
-    fn release_excess(&self, policy: TrimPolicy, blocks_max: u64) -> Trimmed {
+    fn release_excess(
+        &self,
+        policy: TrimPolicy,
+        blocks_max: u64,
+        residency: &Residency,
+    ) -> Trimmed {
         let mut trimmed = Trimmed::default();
-        let free = self.residency().resident_free;
+        let free = residency.resident_free;
         let mut excess = free.saturating_sub(policy.keep_pages);
         let largest = self.max_order().max(UNIT_ORDER);
         let orders = (policy.min_order.clamp(UNIT_ORDER, largest)..=largest).rev();
