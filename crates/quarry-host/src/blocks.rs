@@ -30,7 +30,9 @@ use crate::thread_lock::ThreadLock;
 const ENTRIES_MIN: usize = 256;
 
 /// Freed blocks that a machine keeps at most.
-const KEPT: usize = 16;
+const KEPT: usize = 32;
+/// Of the bytes in use, the part that freed blocks may have where that is more than their bound.
+const KEPT_PART: usize = 8;
 
 /// A block; free if its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +272,7 @@ impl Blocks {
         debug_assert!(back.is_some(), "this thread does not have the table");
     }
 
-    /// Bounds the bytes of freed blocks that are kept; 0 keeps none more.
+    /// Bounds the bytes of freed blocks that are kept, where an eighth of those in use is not more; 0 keeps none more.
     pub(crate) fn set_kept_most(&self, bytes: usize) {
         let set = self.with(|table| {
             table.kept_most = bytes;
@@ -303,10 +305,14 @@ impl Blocks {
     /// Keeps a block that was taken out of the table, or says what has to go first.
     pub(crate) fn keep(&self, block: Block, now_ns: u64) -> Keep {
         let answer = self.with(|table| {
-            if block.bytes > table.kept_most {
+            let most = match table.kept_most {
+                0 => 0,
+                bytes => bytes.max(table.bytes / KEPT_PART),
+            };
+            if block.bytes > most {
                 return None;
             }
-            if table.kept[KEPT - 1].is_some() || table.kept_bytes + block.bytes > table.kept_most {
+            if table.kept[KEPT - 1].is_some() || table.kept_bytes + block.bytes > most {
                 return Some(Keep::After(table.take_kept(0)));
             }
             let place = table.kept.iter().position(|place| !place.is_some())?;

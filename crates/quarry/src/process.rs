@@ -33,7 +33,7 @@ const TRIM_EVERY: u32 = 1 << 6;
 /// to the system: at the free of a block of pages, and now and then at frees that CPUs' own lists do not take
 /// ([`HostHeap::reap`]).
 /// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
-/// size, 16 MiB and 16 of them at most, and for no more than a second while others come and go.
+/// size, 16 MiB or an eighth of those in use and 32 of them at most, and for no more than a second while others come and go.
 ///
 /// Beyond its first 4 MiB the system is asked for huge pages ([`HugePages::TransparentBeyond`]), and has them where
 /// `/sys/kernel/mm/transparent_hugepage/enabled` is not `never`; [`Builder::huge_pages`] chooses otherwise.

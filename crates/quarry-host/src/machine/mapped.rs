@@ -105,8 +105,8 @@ impl HostMachine {
         }
     }
 
-    /// Keeps freed blocks of at most these bytes together, and 16 of them, instead of returning them to the system; 0 by
-    /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
+    /// Keeps freed blocks of at most these bytes together, or of an eighth of those in use, and 32 of them, instead of
+    /// returning them to the system; 0, which keeps none, by default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
     /// for a second is returned when the next is mapped or freed, and [`HostMachine::return_kept_blocks`] returns all.
     pub fn keep_blocks(&self, bytes: usize) {
         self.blocks.set_kept_most(bytes);
