@@ -261,6 +261,50 @@ pub(crate) fn map_aligned(bytes: usize, align: usize, page: usize) -> Option<Non
     Some(start)
 }
 
+/// Maps a zero-filled block at a multiple of `align`, a page at least, between two guards that cannot be accessed.
+pub(crate) fn map_guarded(bytes: usize, align: usize, guard: usize) -> Option<NonNull<u8>> {
+    let whole = bytes.checked_add(align)?.checked_add(guard)?;
+    // The block begins `align` bytes behind the start; what is more than a guard in front of it goes back.
+    let start = match align > guard {
+        true => map_aligned(whole, align, guard)?,
+        false => map(whole)?,
+    };
+    let spare = align - guard;
+    // SAFETY: inside the mapping, which is `align` bytes and a guard longer than the block.
+    let front = unsafe { start.byte_add(spare) };
+    // SAFETY: as above.
+    let block = unsafe { start.byte_add(align) };
+    // SAFETY: as above; the last guard ends the mapping.
+    let behind = unsafe { block.byte_add(bytes) };
+    for place in [front, behind] {
+        let place = place.as_ptr().cast();
+        // SAFETY: pages of the mapping made just now, which no code knows.
+        let closed = keeping_errno(|| unsafe { libc::mprotect(place, guard, libc::PROT_NONE) });
+        if closed != 0 {
+            // SAFETY: as above.
+            unsafe { unmap(start, whole) };
+            return None;
+        }
+    }
+    if spare > 0 {
+        // SAFETY: as above.
+        unsafe { unmap(start, spare) };
+    }
+    Some(block)
+}
+
+/// A number that is hard to guess: the system's random bytes, or the clock where it has none yet.
+#[must_use]
+pub fn secret() -> u64 {
+    let mut secret = monotonic_ns();
+    if !cfg!(miri) {
+        let place = core::ptr::from_mut(&mut secret).cast();
+        // SAFETY: the number's bytes can be written. What is not written stays as it is.
+        keeping_errno(|| unsafe { libc::getrandom(place, size_of::<u64>(), libc::GRND_NONBLOCK) });
+    }
+    secret
+}
+
 /// Ends a mapping. What the system refuses to unmap stays mapped.
 ///
 /// # Safety

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::geometry::BootParams;
+use quarry_core::geometry::{BootParams, Hardening};
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::magazine::Magazine;
@@ -412,7 +412,11 @@ impl<D: Design> Builder<D> {
     /// Boot parameters of the slab allocator.
     #[must_use]
     pub fn boot(mut self, boot: BootParams) -> Self {
+        let (hardening, secret) = (self.boot.hardening, self.boot.secret);
         self.boot = boot;
+        if boot.hardening == Hardening::NONE {
+            (self.boot.hardening, self.boot.secret) = (hardening, secret);
+        }
         self
     }
 
@@ -435,6 +439,33 @@ impl<D: Design> Builder<D> {
     #[must_use]
     pub fn slub_debug(mut self, setting: &'static str) -> Self {
         self.debug = Some(setting);
+        self
+    }
+
+    /// Takes measures against mistakes with memory in all caches, kmalloc and mappings ([`Hardening`]; `docs/hardening.md`
+    /// has their costs). Refused frees are errors. The function of [`Builder::reporter`] hears of each mistake.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, FreeError, Hardening, Magazine};
+    ///
+    /// let heap = Builder::<Magazine>::new().hardened(Hardening::ALL).build()?;
+    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// // SAFETY: refused, as nothing has been freed.
+    /// assert_eq!(unsafe { heap.kfree(object.byte_add(16)) }, Err(FreeError::NotAnObject));
+    /// // SAFETY: the object is not used any more.
+    /// unsafe { heap.kfree(object) }?;
+    /// let others = [heap.kmalloc(100, None), heap.kmalloc(100, None)];
+    /// // SAFETY: refused, as the object is free already.
+    /// assert_eq!(unsafe { heap.kfree(object) }, Err(FreeError::DoubleFree));
+    /// # let _ = others;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn hardened(mut self, hardening: Hardening) -> Self {
+        self.boot.hardening = hardening;
+        self.boot.secret = quarry_host::secret();
         self
     }
 
@@ -474,6 +505,9 @@ impl<D: Design> Builder<D> {
             era: self.era,
             ..self.pages.unwrap_or(PageConfig::in_process(self.era))
         };
+        if self.boot.hardening.contains(Hardening::GUARD) {
+            machine.guard_blocks();
+        }
         let heap = Heap::with_pages(machine, &config, self.boot).map_err(Error::Heap)?;
         let topology = heap.pages().machine().topology();
         let policy = self.trim_above_bytes.map(|bytes| {

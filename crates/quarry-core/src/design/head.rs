@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use crate::debug::CacheDebug;
 use crate::era::Era;
-use crate::geometry::{CacheFlags, Geometry};
+use crate::geometry::{CacheFlags, Geometry, TRAILER};
+use crate::harden::Armour;
 use crate::machine::SpinLock;
 use crate::merge::Merged;
 use crate::name::Name;
@@ -83,6 +84,8 @@ pub struct CacheHead {
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
     pub(crate) flags: CacheFlags,
+    /// Bytes of an object that are its user's.
+    pub(crate) usable: u32,
     /// Sets up the objects of new slabs.
     pub(crate) ctor: Option<Constructor>,
     /// Counts what happens without a CPU's slot.
@@ -97,6 +100,8 @@ pub struct CacheHead {
     pub(crate) rcu_noted: AtomicU32,
     /// State of debugging, in the machine's structure range; null without debugging.
     debug: *const CacheDebug,
+    /// State of hardening and, behind it, of the design, in the machine's structure range; null without hardening.
+    armour: *const Armour,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) links: UnsafeCell<ListLinks>,
 }
@@ -123,19 +128,41 @@ impl CacheHead {
         unsafe { self.debug.as_ref() }
     }
 
+    /// Gives a new cache the place of its state of hardening.
+    ///
+    /// # Safety
+    ///
+    /// It is initialised before other code knows the cache, and lives as long as that.
+    pub(crate) unsafe fn set_armour(&mut self, armour: NonNull<Armour>) {
+        self.armour = armour.as_ptr();
+    }
+
+    /// State of hardening, if the cache is hardened.
+    #[inline(always)]
+    pub(crate) fn armour(&self) -> Option<&Armour> {
+        // SAFETY: null, or of `set_armour`, whose caller keeps it alive.
+        unsafe { self.armour.as_ref() }
+    }
+
     pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
+        let usable = match spec.flags.contains(CacheFlags::HARDENED) {
+            true => spec.object_size.saturating_sub(TRAILER),
+            false => spec.object_size,
+        };
         Self {
             name: Name::new(spec.name),
             era,
             geometry,
             flags: spec.flags,
+            usable,
             ctor: spec.ctor,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
-            merged: Merged::new(spec.object_size),
+            merged: Merged::new(usable),
             rcu: Batches::new(),
             rcu_noted: AtomicU32::new(0),
             debug: core::ptr::null(),
+            armour: core::ptr::null(),
             links: UnsafeCell::new(ListLinks::new()),
         }
     }
@@ -191,7 +218,7 @@ impl CacheHead {
     fn deferred_link(&self) -> usize {
         let layout = &self.geometry.layout;
         match layout.free_pointer {
-            Some(pointer) if self.flags.debug() || self.ctor.is_some() => {
+            Some(pointer) if self.flags.checked() || self.ctor.is_some() => {
                 (layout.red_left_pad + pointer) as usize
             }
             _ => 0,

@@ -49,7 +49,7 @@ impl<T: CpuFront> Allocate for T {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
-        if env.cache.flags.debug() {
+        if env.cache.flags.checked() {
             return false;
         }
         let mut filled = 0;
@@ -120,7 +120,7 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
+        if env.cache.flags.checked() {
             return Err(FreeError::Unchecked);
         }
         let mut left = 0..slots.len();

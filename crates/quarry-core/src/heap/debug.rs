@@ -42,6 +42,6 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
     /// counters are looked at. The cache may be in use: others wait meanwhile.
     #[track_caller]
     pub fn validate(&self) -> Validation {
-        debug::validate(&self.body.design, self.env(), CallSite::caller())
+        debug::validate(self.body.behind(), self.env(), CallSite::caller())
     }
 }

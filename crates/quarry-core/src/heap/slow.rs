@@ -17,6 +17,7 @@ use core::ptr::NonNull;
 use super::{Cache, CacheBody, Heap};
 use crate::debug::{self, CallSite, Described, Report};
 use crate::design::{Design, FreeError};
+use crate::harden;
 use crate::machine::{Machine, NodeId};
 use crate::rcu;
 
@@ -31,6 +32,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         bytes: u32,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
+        if let Some(hardened) = body.hardened() {
+            let env = self.env(&body.head);
+            return harden::alloc(hardened, env, node, bytes as usize, false, site);
+        }
         match body.design.alloc_slow(self.env(&body.head), node) {
             None => self.alloc_missed(body, node, bytes, site),
             object => object,
@@ -49,6 +54,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         object: NonNull<u8>,
         site: CallSite,
     ) -> Result<(), FreeError> {
+        if let Some(hardened) = body.hardened() {
+            // SAFETY: the caller vouches that the object has no user left.
+            return unsafe { self.free_hardened(body, hardened, object, None, site) };
+        }
         // SAFETY: the caller vouches that the object has no user left.
         match unsafe { body.design.free_slow(self.env(&body.head), object) } {
             Ok(()) => Ok(()),
@@ -101,12 +110,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// The owner of an object, if it is in a slab.
-    fn describe(&self, object: NonNull<u8>) -> Option<Described> {
+    pub(super) fn describe(&self, object: NonNull<u8>) -> Option<Described> {
         // SAFETY: the handle is not used longer than this call. A mistaken free of an object of a
         // cache that is being destroyed meanwhile is the one case that is not covered, as in
         // `kfree`: caches are only destroyed when they have no slabs.
         let owner = unsafe { self.cache_of(object) }?;
-        Some(debug::describe(&owner.body.design, owner.env(), object))
+        Some(debug::describe(owner.body.behind(), owner.env(), object))
     }
 
     /// Reports a kfree of what belongs to no cache.
@@ -132,7 +141,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
         slots: &mut [Option<NonNull<u8>>],
         site: CallSite,
     ) -> bool {
-        if !self.body.head.flags.debug() {
+        if !self.body.head.flags.checked() {
             return false;
         }
         for filled in 0..slots.len() {
@@ -162,12 +171,12 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
         error: FreeError,
         site: CallSite,
     ) -> Result<(), FreeError> {
-        let debug = self.body.head.flags.debug();
+        let debug = self.body.head.flags.checked();
         let mut result = if debug { Ok(()) } else { Err(error) };
         for slot in slots {
             let Some(object) = *slot else { continue };
             if !debug {
-                let error = debug::reason(&self.body.design, self.env(), object);
+                let error = debug::reason(self.body.behind(), self.env(), object);
                 let owner = self.heap.describe(object);
                 debug::refused(self.env(), object, error, site, owner);
                 continue;

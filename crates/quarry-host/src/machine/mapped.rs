@@ -36,18 +36,29 @@ impl HostMachine {
             return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
         }
         self.return_old_blocks(self.now_ns());
-        let mapped = if align <= page {
+        let guard = self.blocks.guard();
+        let mapped = if guard != 0 {
+            os::map_guarded(bytes, align.max(page), guard)?
+        } else if align <= page {
             os::map(bytes)?
         } else {
             os::map_aligned(bytes, align, page)?
         };
         let address = mapped.expose_provenance().get();
-        if self.blocks.add(Block { address, bytes }) {
+        let block = Block { address, bytes };
+        if self.blocks.add(block) {
             return Some(mapped);
         }
         // SAFETY: mapped just now, and no code has seen it.
-        unsafe { os::unmap(mapped, bytes) };
+        unsafe { self.blocks.unmap(block) };
         None
+    }
+
+    /// Puts a page that cannot be accessed on either side of each block. Freed blocks are not kept then, and blocks do not
+    /// move to change their lengths. Only for a machine that has mapped no block.
+    pub fn guard_blocks(&self) {
+        debug_assert_eq!(self.mapped_blocks().0, 0, "blocks without guards");
+        self.blocks.set_guard(os::page_bytes());
     }
 
     /// Bytes of a block of [`HostMachine::map_block`]; `None` if the address begins none of this machine's.
@@ -71,11 +82,11 @@ impl HostMachine {
         let refused = loop {
             match self.blocks.keep(removed, now_ns) {
                 Keep::Done => return true,
-                Keep::After(older) => Self::unmap_freed(older),
+                Keep::After(older) => self.unmap_freed(older),
                 Keep::Refused => break removed,
             }
         };
-        Self::unmap_freed(refused);
+        self.unmap_freed(refused);
         true
     }
 
@@ -91,24 +102,25 @@ impl HostMachine {
         let freed = core::iter::from_fn(|| self.blocks.forget_kept(until_ns));
         freed
             .map(|block| {
-                Self::unmap_freed(block);
+                self.unmap_freed(block);
                 block.bytes
             })
             .sum()
     }
 
     /// Unmaps a block that was freed and taken out of the table.
-    fn unmap_freed(block: Block) {
-        if let Some(start) = NonNull::new(core::ptr::with_exposed_provenance_mut(block.address)) {
-            // SAFETY: B2 of `blocks`; the block was freed, so it has no user left.
-            unsafe { os::unmap(start, block.bytes) };
-        }
+    fn unmap_freed(&self, block: Block) {
+        // SAFETY: B2 of `blocks`; the block was freed, so it has no user left.
+        unsafe { self.blocks.unmap(block) };
     }
 
     /// Keeps freed blocks of at most these bytes together, and 16 of them, instead of returning them to the system; 0 by
     /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
     /// for a second is returned when the next is mapped or freed, and [`HostMachine::return_kept_blocks`] returns all.
     pub fn keep_blocks(&self, bytes: usize) {
+        if self.blocks.guard() != 0 {
+            return;
+        }
         self.blocks.set_kept_most(bytes);
     }
 
@@ -126,6 +138,9 @@ impl HostMachine {
     /// Only the caller uses the block. If the result is `Some`, only that is used from then on.
     #[must_use]
     pub unsafe fn remap_block(&self, block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
+        if self.blocks.guard() != 0 {
+            return None;
+        }
         let bytes = bytes.max(1).checked_next_multiple_of(os::page_bytes())?;
         // Out of the table meanwhile: the old address may be another mapping's as soon as the system has moved this one.
         let old = self.blocks.borrow(block.addr().get())?;

@@ -1,0 +1,126 @@
+//! Memory of any size from hardened heaps, for callers that know what they asked for.
+
+use std::ptr::NonNull;
+
+use quarry_core::debug::CallSite;
+use quarry_core::design::{Design, FreeError};
+use quarry_core::geometry::Hardening;
+use quarry_core::machine::Cpus as _;
+
+use crate::{HostHeap, kvmalloc};
+
+impl<D: Design> HostHeap<D> {
+    /// [`HostHeap::kvmalloc`] of a hardened heap, for the given call site: without attempts that only other heaps need.
+    #[must_use]
+    pub fn kvmalloc_hardened(
+        &self,
+        bytes: usize,
+        align: usize,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        match self.kmalloc_hardened(bytes, align, None, site) {
+            None => self.kvmalloc_large(bytes, align, false),
+            object => object,
+        }
+    }
+
+    /// Memory for a request that no class serves: a mapping if these have guards, else what [`HostHeap::kvmalloc`] takes.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn kvmalloc_large(
+        &self,
+        bytes: usize,
+        align: usize,
+        zeroed: bool,
+    ) -> Option<NonNull<u8>> {
+        match self.hardening().contains(Hardening::GUARD) {
+            true => kvmalloc::mapped(self, bytes, align, zeroed),
+            false if zeroed => self.kvzalloc(bytes, align),
+            false => self.kvmalloc(bytes, align),
+        }
+    }
+
+    /// [`HostHeap::kvmalloc_hardened`] of zeros.
+    #[must_use]
+    pub fn kvzalloc_hardened(
+        &self,
+        bytes: usize,
+        align: usize,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        let Some(object) = self.kmalloc_hardened(bytes, align, None, site) else {
+            return self.kvmalloc_large(bytes, align, true);
+        };
+        // SAFETY: the object has these bytes, and no code has seen it.
+        unsafe { object.write_bytes(0, bytes) };
+        Some(object)
+    }
+
+    /// [`HostHeap::kvfree`] by who knows the size that was asked for. Hardened heaps compare it; others do not look at it.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostHeap::kvfree`]; [`FreeError::WrongSize`].
+    ///
+    /// # Safety
+    ///
+    /// As [`HostHeap::kvfree`].
+    #[track_caller]
+    pub unsafe fn kvfree_sized(&self, object: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.kvfree_hardened(object, Some(bytes), CallSite::caller()) }
+    }
+
+    /// [`HostHeap::kvfree`] of a hardened heap, for the given call site, and with the size if the caller knows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostHeap::kvfree`]; [`FreeError::WrongSize`].
+    ///
+    /// # Safety
+    ///
+    /// As [`HostHeap::kvfree`].
+    #[inline]
+    pub unsafe fn kvfree_hardened(
+        &self,
+        object: NonNull<u8>,
+        bytes: Option<usize>,
+        site: CallSite,
+    ) -> Result<(), FreeError> {
+        if !kvmalloc::is_kmallocs(self, object) {
+            // SAFETY: as above.
+            return unsafe { self.unmap_hardened(object, bytes, site) };
+        }
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.kfree_hardened(object, bytes, site) }
+    }
+
+    /// Frees a mapping.
+    ///
+    /// # Safety
+    ///
+    /// As [`HostHeap::kvfree`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn unmap_hardened(
+        &self,
+        object: NonNull<u8>,
+        bytes: Option<usize>,
+        site: CallSite,
+    ) -> Result<(), FreeError> {
+        let (machine, checks) = (self.machine(), Hardening::SIZES);
+        let checked = bytes.filter(|_| self.hardening().contains(checks));
+        if let (Some(bytes), Some(mapped)) = (checked, machine.block_bytes(object)) {
+            // Mappings are whole pages; the rest of the last one is not known.
+            let page = 1 << machine.topology().page_shift;
+            if bytes > mapped || bytes.saturating_add(page) <= mapped {
+                return self.refuse(object, FreeError::WrongSize, site);
+            }
+        }
+        // SAFETY: the caller vouches that the object has no user left.
+        match unsafe { machine.unmap_block(object) } {
+            true => Ok(()),
+            false => self.refuse(object, FreeError::Foreign, site),
+        }
+    }
+}
