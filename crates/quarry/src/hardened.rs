@@ -34,9 +34,11 @@ impl<D: Design> HostHeap<D> {
         zeroed: bool,
     ) -> Option<NonNull<u8>> {
         match self.hardening().contains(Hardening::GUARD) {
-            true => kvmalloc::mapped(self, bytes, align, zeroed),
-            false if zeroed => self.kvzalloc(bytes, align),
-            false => self.kvmalloc(bytes, align),
+            true if bytes >= kvmalloc::MAPPED_MIN || align >= kvmalloc::MAPPED_MIN => {
+                kvmalloc::mapped(self, bytes, align, zeroed)
+            }
+            _ if zeroed => self.kvzalloc(bytes, align),
+            _ => self.kvmalloc(bytes, align),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::HostHeap;
 use crate::host::RawHeap;
 
 /// Requests below a page do not get a mapping of their own, and all mappings are aligned to one.
-const MAPPED_MIN: usize = 4096;
+pub(crate) const MAPPED_MIN: usize = 4096;
 /// Requests above this skip the class table.
 const SMALL_MAX: usize = 1024;
 /// Blocks up to this size never move to become smaller.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use crate::debug::CacheDebug;
 use crate::era::Era;
-use crate::geometry::{CacheFlags, Geometry, TRAILER};
+use crate::geometry::{CacheFlags, Geometry};
 use crate::harden::Armour;
 use crate::machine::SpinLock;
 use crate::merge::Merged;
@@ -137,6 +137,12 @@ impl CacheHead {
         self.armour = armour.as_ptr();
     }
 
+    /// Says which bytes of an object are its user's, where that are not all.
+    pub(crate) fn set_usable(&mut self, bytes: u32) {
+        self.usable = bytes;
+        self.merged = Merged::new(bytes);
+    }
+
     /// State of hardening, if the cache is hardened.
     #[inline(always)]
     pub(crate) fn armour(&self) -> Option<&Armour> {
@@ -145,20 +151,16 @@ impl CacheHead {
     }
 
     pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
-        let usable = match spec.flags.contains(CacheFlags::HARDENED) {
-            true => spec.object_size.saturating_sub(TRAILER),
-            false => spec.object_size,
-        };
         Self {
             name: Name::new(spec.name),
             era,
             geometry,
             flags: spec.flags,
-            usable,
+            usable: spec.object_size,
             ctor: spec.ctor,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
-            merged: Merged::new(usable),
+            merged: Merged::new(spec.object_size),
             rcu: Batches::new(),
             rcu_noted: AtomicU32::new(0),
             debug: core::ptr::null(),

@@ -16,7 +16,7 @@ use crate::slabs;
 /// Objects that one allocation finds damaged before it gives up.
 const DAMAGED_MAX: usize = 64;
 const WORD: usize = 8;
-/// Each word of a freed object.
+/// Each word of a freed object, and of a canary: no byte of text or of a small number.
 const FILLED: u64 = u64::from_ne_bytes([FILL; WORD]);
 
 impl Armour {
@@ -33,7 +33,7 @@ impl Armour {
         Some(Self {
             measures,
             secret,
-            usable: env.cache.usable as usize,
+            usable: (layout.object_size - TRAILER) as usize,
             fills: measures.contains(Hardening::FILL) && !env.cache.flags.intersects(keeps_state),
             ring,
         })
@@ -90,11 +90,6 @@ impl Armour {
         u64::MAX << (8 * (request % WORD))
     }
 
-    /// What the canary's words hold.
-    const fn canary_word(&self) -> u64 {
-        self.secret.rotate_left(31) ^ FILLED
-    }
-
     /// Puts an object in use for a request.
     ///
     /// # Safety
@@ -116,7 +111,7 @@ impl Armour {
             // memory of the allocator's, which is memory of the machine and has some value (M2).
             let old = unsafe { place.read_volatile() };
             // SAFETY: as above.
-            unsafe { place.write(old & !mask | self.canary_word() & mask) };
+            unsafe { place.write(old & !mask | FILLED & mask) };
             (at, mask) = (at + WORD, u64::MAX);
         }
     }
@@ -130,7 +125,7 @@ impl Armour {
         while at < end {
             let place = object.as_ptr().wrapping_add(at).cast::<u64>();
             // SAFETY: as in `arm`, which wrote it.
-            let wrong = (unsafe { place.read() } ^ self.canary_word()) & mask;
+            let wrong = (unsafe { place.read() } ^ FILLED) & mask;
             if wrong != 0 {
                 return Some(at + wrong.trailing_zeros() as usize / 8);
             }
@@ -416,10 +411,7 @@ unsafe fn overrun<M: Machine>(
     site: CallSite,
 ) -> FreeError {
     let at = match over {
-        Some(at) => {
-            let expected = armour.canary_word().to_ne_bytes()[at % WORD];
-            (at as isize, expected)
-        }
+        Some(at) => (at as isize, FILL),
         None => (-(WORD as isize), 0),
     };
     report(env, Finding::RedZone, During::Free, object, Some(at), site);

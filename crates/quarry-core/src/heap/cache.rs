@@ -52,7 +52,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         work(self.heap.machine(), Work::Call);
         match self.body.design.alloc_fast(self.env(), node) {
             None => {
-                let bytes = self.body.head.geometry.layout.object_size;
+                let bytes = self.body.head.usable;
                 self.heap.alloc_slow(self.body, node, bytes, site)
             }
             object => object,

@@ -40,10 +40,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// The request for a cache, with room for a trailer if the cache is to be hardened. A cache with debugging is not.
     pub(super) fn with_trailer<'a>(&self, spec: CacheSpec<'a>) -> CacheSpec<'a> {
-        if !self.hardens() || spec.flags.debug() || D::debug_rules(self.system.era).is_none() {
+        let is_class = spec.flags.contains(CacheFlags::KMALLOC);
+        // No request goes to a class that is no larger than a trailer.
+        let tiny = is_class && spec.object_size <= TRAILER;
+        if !self.hardens() || spec.flags.debug() || tiny {
             return spec;
         }
-        let object_size = match spec.flags.contains(CacheFlags::KMALLOC) {
+        let object_size = match is_class {
             // The class's size is that of its slots.
             true => spec.object_size,
             false => spec

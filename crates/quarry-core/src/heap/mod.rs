@@ -32,6 +32,7 @@ use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, MachineParams,
+    TRAILER,
 };
 use crate::harden::Hardened;
 use crate::machine::{Guard, Machine};
@@ -164,8 +165,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
             cache_line: topology.cache_line,
         };
         let kmalloc = D::kmalloc_rules(era).ok_or(GeometryError::UnknownEra { era })?;
-        if boot.hardening.caches() && D::debug_rules(era).is_none() {
-            return Err(GeometryError::NoDebugging { design: D::NAME }.into());
+        if boot.hardening.caches() && !D::FEATURES.hardens {
+            return Err(GeometryError::NoHardening { design: D::NAME }.into());
         }
         let pages = PageAllocator::with_config(machine, config).map_err(CreateError::Boot)?;
         let shared = pages
@@ -261,7 +262,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Result<&CacheBody<D>, CreateError> {
         // A region's block is aligned to its size.
         const { assert!(size_of::<CacheBody<D>>().next_power_of_two() >= PLACE_BYTES) };
-        let (spec, geometry) = self.settle(*spec)?;
+        let (asked, (spec, geometry)) = (spec.object_size, self.settle(*spec)?);
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
         let place = self
@@ -294,6 +295,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 };
                 return Err(CreateError::NoRoom);
             };
+            let is_class = spec.object_size == asked;
+            head.set_usable(if is_class { asked - TRAILER } else { asked });
             // SAFETY: `create_hardened` initialises it; `free_body` frees it with the cache.
             unsafe { head.set_armour(armour.cast()) };
         }
