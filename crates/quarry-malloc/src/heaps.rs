@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use quarry::kernel::heap::ZERO_SIZE_ADDRESS;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
-    Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
-    Slob, Slub, Slubq, TextOut, TrimPolicy,
+    Builder, Design, Era, Error, FreeError, Hardening, HostHeap, Magazine, ProcessHeap, SheafCache,
+    SlabCache, Slob, Slub, Slubq, TextOut, TrimPolicy,
 };
 
+use crate::hardened::{self, Hardened};
 use crate::record::{self, Recorded};
 use crate::report::{self, Totals};
 
@@ -34,6 +35,23 @@ pub(crate) trait Heap: Sync {
     ///
     /// The block has no user left.
     unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError>;
+
+    /// Frees a block that was asked for with these bytes; hardened heaps compare them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::free`].
+    unsafe fn free_sized(
+        &'static self,
+        block: NonNull<u8>,
+        _bytes: usize,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the block has no user left.
+        unsafe { self.free(block) }
+    }
+
+    /// Looks for writes to free memory, at the end of the process.
+    fn check(&'static self) {}
 
     /// Gives a block another size, elsewhere if it has to.
     ///
@@ -71,7 +89,7 @@ pub(crate) trait Heap: Sync {
 
 /// Refuses the kernel's address for no bytes: `malloc` of 0 bytes gives out a block here.
 #[inline(always)]
-fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
+pub(crate) fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
     match block.addr().get() {
         ZERO_SIZE_ADDRESS => Err(FreeError::Foreign),
         _ => Ok(()),
@@ -138,6 +156,16 @@ impl<D: Design> Heap for ProcessHeap<D> {
         }
     }
 
+    fn check(&'static self) {
+        let Some(heap) = made(self) else { return };
+        let hardened = heap.hardens();
+        heap.for_each_cache(|cache| match cache.head().flags().debug() {
+            true => drop(cache.validate()),
+            false if hardened => drop(cache.flush()),
+            false => {}
+        });
+    }
+
     fn write_report(&'static self, out: &mut TextOut) -> fmt::Result {
         made(self).map_or(Ok(()), |heap| report::write_heap(heap, out))
     }
@@ -150,14 +178,18 @@ fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>
 
 const DESIGNS: usize = 6;
 
-/// The heaps by their designs' names, and behind them the one that notes every call.
-static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
-    static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(of_the_release);
-    static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(of_the_release);
-    static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
-    static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(of_the_release);
-    static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(of_the_release);
-    static MAGAZINE: ProcessHeap<Magazine> = ProcessHeap::configured(of_the_release);
+/// Place of the first hardened heap in [`HEAPS`].
+const HARDENED: usize = DESIGNS + 1;
+
+/// The heaps by their designs' names; behind them the one that notes every call, and those of the designs with measures
+/// against mistakes.
+static HEAPS: [(&str, &dyn Heap); 2 * DESIGNS + 1] = {
+    static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(settings);
+    static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(settings);
+    static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(settings);
+    static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(settings);
+    static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(settings);
+    static MAGAZINE: ProcessHeap<Magazine> = ProcessHeap::configured(settings);
     static RECORDED: Recorded = Recorded(plain);
     [
         (Magazine::NAME, &MAGAZINE),
@@ -167,6 +199,12 @@ static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
         (Slubq::NAME, &SLUBQ),
         (Slob::NAME, &SLOB),
         ("", &RECORDED),
+        (Magazine::NAME, &Hardened(&MAGAZINE)),
+        (SheafCache::NAME, &Hardened(&SHEAF)),
+        (SlabCache::NAME, &Hardened(&SLAB)),
+        (Slub::NAME, &Hardened(&SLUB)),
+        (Slubq::NAME, &Hardened(&SLUBQ)),
+        (Slob::NAME, &Hardened(&SLOB)),
     ]
 };
 
@@ -198,7 +236,12 @@ fn wish() -> Option<(&'static str, Option<&'static str>)> {
     }
 }
 
-/// Settings of a heap. A release that the design does not have is refused when the heap is made.
+/// Settings of a heap.
+fn settings<D: Design>(builder: Builder<D>) -> Builder<D> {
+    hardened::configure(of_the_release(builder))
+}
+
+/// The release of a heap. One that the design does not have is refused when the heap is made.
 fn of_the_release<D: Design>(builder: Builder<D>) -> Builder<D> {
     let Some((_, Some(release))) = wish() else {
         return builder;
@@ -231,6 +274,11 @@ pub(crate) fn chosen() -> Option<&'static dyn Heap> {
     }
 }
 
+/// True if the process's heap takes measures against mistakes.
+pub(crate) fn is_hardened() -> bool {
+    chosen().is_some() && DESIGN.load(Ordering::Relaxed) >= HARDENED
+}
+
 #[cold]
 #[inline(never)]
 fn choose() -> Option<&'static dyn Heap> {
@@ -241,10 +289,14 @@ fn choose() -> Option<&'static dyn Heap> {
     let name = wish().map_or(HEAPS[0].0, |(name, _)| name);
     let designs = &HEAPS[..DESIGNS];
     let Some(at) = designs.iter().position(|(known, _)| *known == name) else {
-        let [a, b, c, d, e, f, _] = HEAPS.map(|(known, _)| known);
+        let [a, b, c, d, e, f, ..] = HEAPS.map(|(known, _)| known);
         give_up(format_args!(
             "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d}, {e} and {f}"
         ));
+    };
+    let at = match hardened::wished() {
+        Hardening::NONE => at,
+        _ => at + HARDENED,
     };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {

@@ -12,6 +12,8 @@
 //! |---|---|
 //! | `family` | the functions that programs call |
 //! | `heaps` | the designs' heaps, and the choice |
+//! | `hardened` | heaps with measures against mistakes; reports |
+//! | `sized` | frees that name the size: C23, C++14 |
 //! | `early` | memory for the calls from before the choice, and from inside the making of a heap |
 //! | `record` | what the program allocates and frees, in a file (`QUARRY_RECORD`) |
 //! | `report` | what a process leaves behind at its end (`QUARRY_REPORT`) |
@@ -30,10 +32,12 @@
 
 mod early;
 mod family;
+mod hardened;
 mod heaps;
 mod path;
 mod record;
 mod report;
+mod sized;
 
 /// Makes the heap before the program has threads, so that no fork of another thread finds it half made.
 extern "C" fn begin() {
@@ -46,6 +50,9 @@ extern "C" fn begin() {
 }
 
 extern "C" fn end() {
+    if let Some(heap) = heaps::chosen() {
+        heap.check();
+    }
     report::write_wanted();
 }
 
