@@ -116,7 +116,14 @@ fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed:
             for object in batch.objects(env.machine()).iter().flatten() {
                 // SAFETY: the object was given up, and its readers have finished.
                 let freed = unsafe {
-                    harden::free::<M, D>(hardened, env, *object, None, true, CallSite::UNKNOWN)
+                    harden::free::<M, D>(
+                        hardened,
+                        env,
+                        *object,
+                        None,
+                        (false, true),
+                        CallSite::UNKNOWN,
+                    )
                 };
                 if let Err(error) = freed {
                     debug::refused(env, *object, error, CallSite::UNKNOWN, None);

@@ -89,27 +89,31 @@ impl<D: Design> HostHeap<D> {
         bytes: Option<usize>,
         site: CallSite,
     ) -> Result<(), FreeError> {
-        if !kvmalloc::is_kmallocs(self, object) {
-            // SAFETY: as above.
-            return unsafe { self.unmap_hardened(object, bytes, site) };
-        }
         // SAFETY: the caller vouches that the object has no user left.
-        unsafe { self.kfree_hardened(object, bytes, site) }
+        match unsafe { self.kfree_hardened(object, bytes, site) } {
+            Some(freed) => freed,
+            // SAFETY: as above; nothing has been freed.
+            None => unsafe { self.kvfree_rare(object, bytes, site) },
+        }
     }
 
-    /// Frees a mapping.
+    /// Frees what no hardened class has: pages, a mapping, or a mistake.
     ///
     /// # Safety
     ///
     /// As [`HostHeap::kvfree`].
     #[cold]
     #[inline(never)]
-    unsafe fn unmap_hardened(
+    unsafe fn kvfree_rare(
         &self,
         object: NonNull<u8>,
         bytes: Option<usize>,
         site: CallSite,
     ) -> Result<(), FreeError> {
+        if kvmalloc::is_kmallocs(self, object) {
+            // SAFETY: the caller vouches that the object has no user left.
+            return unsafe { self.kfree_at(object, site) };
+        }
         let (machine, checks) = (self.machine(), Hardening::SIZES);
         let checked = bytes.filter(|_| self.hardening().contains(checks));
         if let (Some(bytes), Some(mapped)) = (checked, machine.block_bytes(object)) {

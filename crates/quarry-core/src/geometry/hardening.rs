@@ -13,10 +13,10 @@ pub(crate) const TRAILER: u32 = 16;
 /// |---|---|---|
 /// | `check` | [`CHECK`](Self::CHECK) | refuses frees of free objects, and of inner, foreign and unaligned addresses; part of all but `guard` |
 /// | `sizes` | [`SIZES`](Self::SIZES) | compares the size that a free names with that of the allocation |
-/// | `canary` | [`CANARY`](Self::CANARY) | looks at a free for writes behind the request (64 bytes) and in front of the object (8 bytes) |
+/// | `canary` | [`CANARY`](Self::CANARY) | looks at a free for writes behind the request (16 bytes) and in front of the object (8 bytes) |
 /// | `fill` | [`FILL`](Self::FILL) | fills freed objects with 0x6b |
-/// | `reuse` | [`REUSE`](Self::REUSE) | looks at an allocation for writes to the free object; brings `fill` |
-/// | `delay` | [`DELAY`](Self::DELAY) | keeps freed objects on their CPU, 64 of a cache or 16 KiB (4 at least), and throws one out by chance at each free |
+/// | `reuse` | [`REUSE`](Self::REUSE) | looks at an allocation for writes to the free object (its first and last KiB); brings `fill` |
+/// | `delay` | [`DELAY`](Self::DELAY) | keeps freed objects on their CPU, 64 of a cache or 8 KiB (4 at least), and throws one out by chance at each free |
 /// | `guard` | [`GUARD`](Self::GUARD) | puts pages that cannot be accessed around mappings of their own, and unmaps these when they are freed |
 ///
 /// # Examples

@@ -59,7 +59,7 @@ use ring::Ring;
 /// Every byte of a freed object: as a pointer it is no address that can be used.
 pub(crate) const FILL: u8 = 0x6b;
 /// Bytes behind a request that are looked at when it is freed, at most.
-pub(crate) const CANARY_BYTES: usize = 64;
+pub(crate) const CANARY_BYTES: usize = 16;
 
 /// The part of a hardened cache that all designs share.
 pub(crate) struct Armour {

@@ -16,6 +16,11 @@ use crate::slabs;
 /// Objects that one allocation finds damaged before it gives up.
 const DAMAGED_MAX: usize = 64;
 const WORD: usize = 8;
+/// Objects up to this many bytes are filled word by word.
+const SMALL: usize = 64;
+/// Bytes of a free object that are looked at when it is used again: its first ones, and as many at its end. Each costs a
+/// load, and most blocks that are larger are buffers.
+const LOOKED_AT: usize = 1024;
 /// Each word of a freed object, and of a canary: no byte of text or of a small number.
 const FILLED: u64 = u64::from_ne_bytes([FILL; WORD]);
 
@@ -62,7 +67,8 @@ impl Armour {
     fn number<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> u64 {
         let word = self.word(object);
         let aligned = object.addr().get().is_multiple_of(WORD);
-        if !aligned || !slabs::owns(env, object) || env.map().pfn_of(word).is_none() {
+        // Slots end in the range that they begin in; other addresses may be near its end.
+        if !aligned || env.map().pfn_of(word).is_none() {
             return u64::MAX >> 1;
         }
         // SAFETY: aligned, and memory of the machine (M2), which can be read.
@@ -167,16 +173,29 @@ impl Armour {
     /// Offset of the first byte that is not as [`Armour::fill`] wrote it.
     #[inline(always)]
     fn not_filled(object: NonNull<u8>, bytes: usize) -> Option<usize> {
+        match bytes.checked_sub(2 * LOOKED_AT) {
+            None | Some(0) => Self::not_filled_in(object, 0, bytes),
+            Some(between) => Self::not_filled_in(object, 0, LOOKED_AT)
+                .or_else(|| Self::not_filled_in(object, between + LOOKED_AT, LOOKED_AT)),
+        }
+    }
+
+    /// The same of some bytes from one on.
+    #[inline]
+    fn not_filled_in(object: NonNull<u8>, start: usize, bytes: usize) -> Option<usize> {
         /// Words that are looked at together.
         const RUN: usize = 8;
         // SAFETY: the object is the caller's alone and has these bytes, which were written when it was freed.
-        let words =
-            unsafe { core::slice::from_raw_parts(object.cast::<u64>().as_ptr(), bytes / WORD) };
+        let first = object.as_ptr().wrapping_add(start).cast::<u64>();
+        // SAFETY: as above.
+        let words = unsafe { core::slice::from_raw_parts(first, bytes / WORD) };
         let (runs, rest) = words.as_chunks::<RUN>();
         let wrong = |words: &[u64]| words.iter().fold(0, |all, word| all | (word ^ FILLED)) != 0;
         if runs.iter().any(|run| wrong(run)) || wrong(rest) {
             let first = words.iter().position(|word| *word != FILLED)?;
-            return Some(first * WORD + (words[first] ^ FILLED).trailing_zeros() as usize / 8);
+            return Some(
+                start + first * WORD + (words[first] ^ FILLED).trailing_zeros() as usize / 8,
+            );
         }
         None
     }
@@ -192,8 +211,16 @@ impl Armour {
             return FREE;
         }
         let bytes = request.next_multiple_of(WORD).min(self.usable);
-        // SAFETY: the object has these bytes and is the caller's.
-        unsafe { object.write_bytes(FILL, bytes) };
+        if bytes <= SMALL {
+            for at in (0..bytes).step_by(WORD) {
+                let place = object.as_ptr().wrapping_add(at).cast::<u64>();
+                // SAFETY: inside the object, which is the caller's. Volatile, so that this is no call of `memset`.
+                unsafe { place.write_volatile(FILLED) };
+            }
+        } else {
+            // SAFETY: the object has these bytes and is the caller's.
+            unsafe { object.write_bytes(FILL, bytes) };
+        }
         FREE | bytes as u64
     }
 }
@@ -312,7 +339,8 @@ fn alloc_missed<M: Machine, D: Design>(
     })
 }
 
-/// Frees an object; `size` is what its user says that it has. After an error nothing has changed but for an object that
+/// Frees an object; `size` is what its user says that it has. It is `owned` if the caller knows that a slab of the cache has
+/// the address, and its free goes past all per-CPU state if it is `direct`. After an error nothing has changed but for an object that
 /// was overrun, which is not used again. `Corrupt` has been reported, other errors have not.
 ///
 /// # Safety
@@ -324,10 +352,13 @@ pub(crate) unsafe fn free<M: Machine, D: Design>(
     env: Env<'_, M>,
     object: NonNull<u8>,
     size: Option<usize>,
-    direct: bool,
+    (owned, direct): (bool, bool),
     site: CallSite,
 ) -> Result<(), FreeError> {
     let Hardened { armour, design } = hardened;
+    if !owned && !slabs::owns(env, object) {
+        return Err(mistake(hardened, env, object, site));
+    }
     let State::Used(request) = word::state(armour.number(env, object), armour.usable) else {
         return Err(mistake(hardened, env, object, site));
     };

@@ -11,7 +11,7 @@ const OBJECTS: usize = 64;
 /// Objects of a ring at least.
 const OBJECTS_MIN: usize = 4;
 /// Bytes of the objects of a ring, where that is more than [`OBJECTS_MIN`].
-const BYTES: usize = 16 << 10;
+const BYTES: usize = 8 << 10;
 
 /// One CPU's part: valid if all bytes are zero.
 #[repr(C, align(64))]

@@ -8,6 +8,7 @@ use crate::design::{CacheHead, CacheSpec, Design, FreeError};
 use crate::geometry::{CacheFlags, CacheParams, Hardening, KmallocTarget, TRAILER, kmalloc_index};
 use crate::harden::{self, Armour, Hardened};
 use crate::machine::{Machine, NodeId};
+use crate::system::SMALL_STEP;
 
 /// Alignment of all slots.
 const SLOT_ALIGN: usize = 8;
@@ -126,7 +127,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// kmalloc of a hardened heap, with an alignment, a power of two; the trailer knows the bytes of the request. `None` also
     /// if no class serves it.
-    #[inline]
+    #[inline(always)]
     pub fn kmalloc_hardened(
         &self,
         bytes: usize,
@@ -134,10 +135,15 @@ impl<M: Machine, D: Design> Heap<M, D> {
         node: Option<NodeId>,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
-        let need = bytes.checked_add(TRAILER as usize)?;
-        let need = need.checked_next_multiple_of(align)?;
-        let made = |index| self.made_hardened(index);
-        match self.index_of(need).and_then(made) {
+        let rest = align.max(SMALL_STEP) - 1;
+        let need = bytes.checked_add(TRAILER as usize + rest)? & !rest;
+        let body = match self.system.hardened_by_size.get(need / SMALL_STEP) {
+            Some(place) => Self::in_place(place),
+            None => self
+                .index_of(need)
+                .and_then(|index| self.made_hardened(index)),
+        };
+        match body {
             Some(body) if body.head.geometry.layout.align as usize >= align => {
                 self.alloc_hardened(body, bytes, node, site)
             }
@@ -202,7 +208,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         })
     }
 
-    /// Frees an object of a hardened cache; `size` is what its user says that it has.
+    /// Frees an object of a hardened cache, given the size that its user says, and whether it is known to be in a slab of the
+    /// cache.
     ///
     /// # Safety
     ///
@@ -213,12 +220,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         body: &CacheBody<D>,
         hardened: &Hardened<D>,
         object: NonNull<u8>,
-        size: Option<usize>,
+        (size, owned): (Option<usize>, bool),
         site: CallSite,
     ) -> Result<(), FreeError> {
         let env = self.env(&body.head);
         // SAFETY: the caller vouches that the object has no user left.
-        let freed = unsafe { harden::free(hardened, env, object, size, false, site) };
+        let freed = unsafe { harden::free(hardened, env, object, size, (owned, false), site) };
         match freed {
             Ok(()) => Ok(()),
             Err(error) => self.refused_hardened(body, object, error, site),
@@ -238,7 +245,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let (env, site) = (self.env(&body.head), CallSite::UNKNOWN);
         let hardened = body.hardened().ok_or(FreeError::Foreign)?;
         // SAFETY: the caller vouches that the object has no user left.
-        unsafe { harden::free(hardened, env, object, None, true, site) }
+        unsafe { harden::free(hardened, env, object, None, (true, true), site) }
     }
 
     #[cold]
@@ -257,29 +264,23 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Err(error)
     }
 
-    /// [`Heap::kfree`] of a hardened heap. `size` is what the user says that the object has.
-    ///
-    /// # Errors
-    ///
-    /// As [`Heap::kfree`]; [`FreeError::WrongSize`].
+    /// [`Heap::kfree`] of an object that a hardened class has; `None` for other addresses, which it leaves alone. `size` is
+    /// what the user says that the object has.
     ///
     /// # Safety
     ///
     /// As [`Heap::kfree`].
+    #[inline(always)]
     pub unsafe fn kfree_hardened(
         &self,
         object: NonNull<u8>,
         size: Option<usize>,
         site: CallSite,
-    ) -> Result<(), FreeError> {
-        match self.class_of(object) {
-            // SAFETY: the caller vouches that the object has no user left.
-            Some(body) if let Some(hardened) = body.hardened() => unsafe {
-                self.free_hardened(body, hardened, object, size, site)
-            },
-            // SAFETY: as above.
-            _ => unsafe { self.kfree_at(object, site) },
-        }
+    ) -> Option<Result<(), FreeError>> {
+        let body = self.class_of(object)?;
+        let hardened = body.hardened()?;
+        // SAFETY: the caller vouches that the object has no user left.
+        Some(unsafe { self.free_hardened(body, hardened, object, (size, true), site) })
     }
 
     /// Changes the request of an object of a hardened heap in place, where its class has room; `false` if it has not.

@@ -87,10 +87,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);
-        if self.hardens() {
-            return Ok(body);
-        }
-        for (at, place) in self.system.by_size.iter().enumerate() {
+        let by_size = match self.hardens() {
+            true => &self.system.hardened_by_size,
+            false => &self.system.by_size,
+        };
+        for (at, place) in by_size.iter().enumerate() {
             if self.index_of(at * SMALL_STEP) == Some(class.index) {
                 // Release: publishes the body, again.
                 let body = core::ptr::from_ref(body).cast_mut().cast();
@@ -115,9 +116,15 @@ impl<M: Machine, D: Design> Heap<M, D> {
             classes,
             by_size,
             hardened_classes,
+            hardened_by_size,
             ..
         } = &self.system;
-        for place in classes.iter().chain(by_size).chain(hardened_classes) {
+        for place in classes
+            .iter()
+            .chain(by_size)
+            .chain(hardened_classes)
+            .chain(hardened_by_size)
+        {
             // Relaxed: by the contract of `destroy` no other thread uses the cache.
             let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());
             let _ = place.compare_exchange(body, nothing, order, order);

@@ -56,7 +56,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Result<(), FreeError> {
         if let Some(hardened) = body.hardened() {
             // SAFETY: the caller vouches that the object has no user left.
-            return unsafe { self.free_hardened(body, hardened, object, None, site) };
+            return unsafe { self.free_hardened(body, hardened, object, (None, false), site) };
         }
         // SAFETY: the caller vouches that the object has no user left.
         match unsafe { body.design.free_slow(self.env(&body.head), object) } {

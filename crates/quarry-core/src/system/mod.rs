@@ -34,6 +34,8 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KmallocClass::INDEXES],
     /// The same of a hardened heap, which leaves the others empty: fast paths find no class.
     pub(crate) hardened_classes: [AtomicPtr<()>; KmallocClass::INDEXES],
+    /// The same as `by_size`, of requests with their trailers.
+    pub(crate) hardened_by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     pub(crate) caches: SpinLock<CacheList>,
@@ -73,6 +75,7 @@ impl<M: Machine> System<M> {
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             hardened_classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            hardened_by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, caches),
             grown_bytes: AtomicU64::new(0),
