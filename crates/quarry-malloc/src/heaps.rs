@@ -41,11 +41,14 @@ pub(crate) trait Heap: Sync {
     /// # Safety
     ///
     /// As for [`Heap::free`].
-    unsafe fn free_sized(
-        &'static self,
-        block: NonNull<u8>,
-        _bytes: usize,
-    ) -> Result<(), FreeError> {
+    unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
+        /// Blocks up to this size stay as they are when they become smaller.
+        const SMALL: usize = 64;
+        // Larger blocks are at least half used, in all designs.
+        let fits = |size| bytes <= size && (size <= SMALL || bytes > size / 2);
+        if self.size(block).is_some_and(|size| !fits(size)) {
+            return Err(FreeError::WrongSize);
+        }
         // SAFETY: the caller vouches that the block has no user left.
         unsafe { self.free(block) }
     }
@@ -162,7 +165,7 @@ impl<D: Design> Heap for ProcessHeap<D> {
         heap.for_each_cache(|cache| match cache.head().flags().debug() {
             true => drop(cache.validate()),
             false if hardened => drop(cache.flush()),
-            false => {}
+            false => drop(cache.check_kept()),
         });
     }
 

@@ -24,21 +24,26 @@ pub(crate) unsafe extern "C" fn free_sized(block: *mut c_void, bytes: usize) {
     }
 }
 
-/// `free_aligned_sized` of C23. Hardened heaps refuse a block that is not aligned so.
+/// `free_aligned_sized` of C23, which refuses a block that is not aligned so. Its size is not looked at: blocks with an
+/// alignment may be much larger than their request.
 ///
 /// # Safety
 ///
 /// As for [`free_sized`]; the block was asked for with this alignment.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn free_aligned_sized(block: *mut c_void, align: usize, bytes: usize) {
-    let is_aligned = align.is_power_of_two() && block.addr().is_multiple_of(align);
-    if !is_aligned && heaps::is_hardened() {
+    if !align.is_power_of_two() || !block.addr().is_multiple_of(align) {
         heaps::give_up(format_args!(
             "free_aligned_sized: {block:p} is not aligned to {align}"
         ));
     }
-    // SAFETY: the caller vouches for the block.
-    unsafe { free_sized(block, bytes) };
+    // Hardened heaps know the request.
+    match heaps::is_hardened() {
+        // SAFETY: the caller vouches for the block.
+        true => unsafe { free_sized(block, bytes) },
+        // SAFETY: as above.
+        false => unsafe { free(block) },
+    }
 }
 
 type Delete = unsafe extern "C" fn(*mut c_void, usize);

@@ -113,7 +113,7 @@ pub use validate::{REPORTS_MAX, Validation};
 
 pub(crate) use about::{Described, deliver, live, release, report_of};
 pub(crate) use alloc::{alloc, request};
-pub(crate) use free::{describe, free, reason, refused};
+pub(crate) use free::{describe, found_late, free, reason, refused};
 pub(crate) use report::here;
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};

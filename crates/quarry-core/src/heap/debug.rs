@@ -2,7 +2,9 @@
 
 use super::{CacheView, Heap};
 use crate::debug::{self, CallSite, Reporter, SlubDebug, Tracer, Validation};
-use crate::design::Design;
+use core::ptr::NonNull;
+
+use crate::design::{Design, FreeError};
 use crate::geometry::GeometryError;
 use crate::machine::Machine;
 
@@ -43,5 +45,33 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
     #[track_caller]
     pub fn validate(&self) -> Validation {
         debug::validate(self.body.behind(), self.env(), CallSite::caller())
+    }
+
+    /// Looks through the objects that the running CPU keeps ready, the newest 256 of them, for addresses that are no
+    /// object's start and for objects that are there twice: frees that a fast path took without a look. Reports the first.
+    /// True if there is none.
+    #[track_caller]
+    pub fn check_kept(&self) -> bool {
+        /// Objects that are looked at: each is compared with all others.
+        const LOOKED_AT: usize = 256;
+        let (env, design) = (self.env(), self.body.behind());
+        let mut found = None;
+        design.kept(env, |objects| {
+            let newest = &objects[objects.len().saturating_sub(LOOKED_AT)..];
+            let wrong = |(at, object): (usize, &NonNull<u8>)| {
+                let exact = design.find_slot(env, *object);
+                let error = match exact.is_ok_and(|place| place.exact) {
+                    true if newest[..at].contains(object) => FreeError::DoubleFree,
+                    true => return None,
+                    false => FreeError::NotAnObject,
+                };
+                Some((*object, error))
+            };
+            found = newest.iter().enumerate().find_map(wrong);
+        });
+        if let Some((object, error)) = found {
+            debug::found_late(env, object, error, CallSite::caller());
+        }
+        found.is_none()
     }
 }

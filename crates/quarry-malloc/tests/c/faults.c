@@ -1,5 +1,7 @@
 /* One memory fault, by its name and the size of the block, and then some ordinary life. A process that ends with 0 has
  * not noticed; 3 says that it read nothing old. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +37,13 @@ int main(int count, char **arguments)
 {
     const char *what = count > 2 ? arguments[1] : "";
     size_t size = count > 2 ? strtoul(arguments[2], NULL, 10) : 0;
+    cpu_set_t one;
     char *neighbours[3], *volatile stack = (char *)&what;
 
+    /* What a CPU holds is found on that CPU. */
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof(one), &one);
     /* One that has a neighbour in front of it, mostly. */
     for (int i = 0; i < 3; i++) {
         neighbours[i] = malloc(size);
