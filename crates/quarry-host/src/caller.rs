@@ -76,6 +76,12 @@ impl Caller {
         (search.found != 0).then_some(Self(search.found))
     }
 
+    /// An address of code.
+    #[must_use]
+    pub const fn at(address: usize) -> Self {
+        Self(address)
+    }
+
     /// The address.
     #[must_use]
     pub const fn address(&self) -> usize {

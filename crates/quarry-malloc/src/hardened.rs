@@ -1,6 +1,6 @@
 //! Heaps with measures against mistakes, which know what each block was asked for, and what their reports say.
 
-use core::fmt::{self, Write as _};
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,38 +12,96 @@ use quarry::{
 use crate::heaps::{self, Heap, give_up, variable};
 use crate::report::Totals;
 
-/// A heap of the process whose caches are hardened.
+/// A heap of the process whose caches are hardened or have debugging.
 pub(crate) struct Hardened<D: Design>(pub(crate) &'static ProcessHeap<D>);
+
+/// Alignment that a block of any size may need, mostly without a look.
+const NATURAL_ALIGN: usize = 16;
 
 impl<D: Design> Hardened<D> {
     #[inline(always)]
     fn heap(&self) -> Option<&'static HostHeap<D>> {
         self.0.get().ok()
     }
+
+    /// The call site of the program's code, for records of debugging. Takes a microsecond or two.
+    fn site() -> CallSite {
+        let caller = Caller::outside();
+        caller.map_or(CallSite::UNKNOWN, |caller| {
+            CallSite::code(caller.address() as u64)
+        })
+    }
+
+    /// Allocates from a heap with debugging.
+    #[cold]
+    fn alloc_traced(heap: &HostHeap<D>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        if align > NATURAL_ALIGN {
+            return heap.kvmalloc(bytes, align);
+        }
+        let site = Self::site();
+        let Some(object) = heap.kmalloc_at(bytes, None, site) else {
+            return heap.kvmalloc(bytes, align);
+        };
+        if object.addr().get().is_multiple_of(align) {
+            return Some(object);
+        }
+        // SAFETY: allocated just now, and no code has seen it.
+        let freed = unsafe { heap.kfree_at(object, site) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+        heap.kvmalloc(bytes, align)
+    }
+
+    /// Frees a block of a heap with debugging.
+    ///
+    /// # Safety
+    ///
+    /// The block has no user left.
+    #[cold]
+    unsafe fn free_traced(heap: &HostHeap<D>, block: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the block has no user left.
+        unsafe { heap.kvfree_hardened(block, None, Self::site()) }
+    }
 }
 
 impl<D: Design> Heap for Hardened<D> {
     fn alloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        self.heap()?
-            .kvmalloc_hardened(bytes, align, CallSite::UNKNOWN)
+        let heap = self.heap()?;
+        match heap.hardens() {
+            true => heap.kvmalloc_hardened(bytes, align, CallSite::UNKNOWN),
+            false => Self::alloc_traced(heap, bytes, align),
+        }
     }
 
     fn alloc_zeroed(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        self.heap()?
-            .kvzalloc_hardened(bytes, align, CallSite::UNKNOWN)
+        let heap = self.heap()?;
+        if heap.hardens() {
+            return heap.kvzalloc_hardened(bytes, align, CallSite::UNKNOWN);
+        }
+        let block = Self::alloc_traced(heap, bytes, align)?;
+        // SAFETY: the block has these bytes, and no code has seen it.
+        unsafe { block.write_bytes(0, bytes) };
+        Some(block)
     }
 
     unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError> {
         heaps::check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
-        // SAFETY: the caller vouches that the block has no user left.
+        if !heap.hardens() {
+            // SAFETY: the caller vouches that the block has no user left.
+            return unsafe { Self::free_traced(heap, block) };
+        }
+        // SAFETY: as above.
         unsafe { heap.kvfree_hardened(block, None, CallSite::UNKNOWN) }
     }
 
     unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
         heaps::check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
-        // SAFETY: the caller vouches that the block has no user left.
+        if !heap.hardens() {
+            // SAFETY: the caller vouches that the block has no user left.
+            return unsafe { self.free(block) };
+        }
+        // SAFETY: as above.
         unsafe { heap.kvfree_hardened(block, Some(bytes.max(1)), CallSite::UNKNOWN) }
     }
 
@@ -59,7 +117,7 @@ impl<D: Design> Heap for Hardened<D> {
             // SAFETY: no block in use begins there, so this makes a report and changes nothing.
             return unsafe { self.free(block) }.map(|()| None);
         };
-        let stays = bytes > old / 2 && block.addr().get().is_multiple_of(align);
+        let stays = heap.hardens() && bytes > old / 2 && block.addr().get().is_multiple_of(align);
         // SAFETY: only the caller uses the block.
         if stays && unsafe { heap.resize_hardened(block, bytes) } {
             return Ok(Some(block));
@@ -112,6 +170,16 @@ pub(crate) fn wished() -> Hardening {
     Hardening::parse(list).unwrap_or_else(|error| give_up(format_args!("QUARRY_HARDENED: {error}")))
 }
 
+/// The caches that the environment names for debugging, and their letters.
+fn debug_letters() -> Option<&'static str> {
+    variable(c"QUARRY_SLUB_DEBUG")
+}
+
+/// True if calls have to come by [`Hardened`].
+pub(crate) fn is_wished() -> bool {
+    wished() != Hardening::NONE || debug_letters().is_some()
+}
+
 /// The process ends with its first mistake.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
@@ -120,7 +188,7 @@ pub(crate) fn configure<D: Design>(builder: Builder<D>) -> Builder<D> {
     let hardening = wished();
     ENDS.store(hardening != Hardening::NONE, Ordering::Relaxed);
     let builder = builder.hardened(hardening).reporter(report);
-    match variable(c"QUARRY_SLUB_DEBUG") {
+    match debug_letters() {
         Some(letters) => builder.slub_debug(letters),
         None => builder,
     }
@@ -129,14 +197,7 @@ pub(crate) fn configure<D: Design>(builder: Builder<D>) -> Builder<D> {
 /// Writes a report, with the program's own code that made the call.
 #[cold]
 fn report(report: &Report) {
-    let mut out = TextOut::errors();
-    // A failure to write has nowhere to be reported.
-    let _ = write!(out, "libquarry_malloc: {report}");
-    let _ = match Caller::outside() {
-        Some(caller) => writeln!(out, "\n  called from {caller}"),
-        None => writeln!(out),
-    };
-    let _ = out.flush();
+    quarry::report_of_library("libquarry_malloc", report);
     if ENDS.load(Ordering::Relaxed) {
         // SAFETY: ends the process.
         unsafe { libc::abort() }

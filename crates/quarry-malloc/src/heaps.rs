@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use quarry::kernel::heap::ZERO_SIZE_ADDRESS;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
-    Builder, Design, Era, Error, FreeError, Hardening, HostHeap, Magazine, ProcessHeap, SheafCache,
-    SlabCache, Slob, Slub, Slubq, TextOut, TrimPolicy,
+    Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
+    Slob, Slub, Slubq, TextOut, TrimPolicy,
 };
 
 use crate::hardened::{self, Hardened};
@@ -297,9 +297,10 @@ fn choose() -> Option<&'static dyn Heap> {
             "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d}, {e} and {f}"
         ));
     };
-    let at = match hardened::wished() {
-        Hardening::NONE => at,
-        _ => at + HARDENED,
+    let at = if hardened::is_wished() {
+        at + HARDENED
+    } else {
+        at
     };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {

@@ -1,13 +1,14 @@
 //! Memory of any size from hardened heaps, for callers that know what they asked for.
 
+use std::fmt::Write as _;
 use std::ptr::NonNull;
 
-use quarry_core::debug::CallSite;
+use quarry_core::debug::{CallSite, During};
 use quarry_core::design::{Design, FreeError};
 use quarry_core::geometry::Hardening;
 use quarry_core::machine::Cpus as _;
 
-use crate::{HostHeap, kvmalloc};
+use crate::{Caller, HostHeap, Report, TextOut, kvmalloc};
 
 impl<D: Design> HostHeap<D> {
     /// [`HostHeap::kvmalloc`] of a hardened heap, for the given call site: without attempts that only other heaps need.
@@ -129,4 +130,25 @@ impl<D: Design> HostHeap<D> {
             false => self.refuse(object, FreeError::Foreign, site),
         }
     }
+}
+
+/// Writes a report to the standard error output for a shared library of this name, without a heap: with the code of the
+/// program that made the call, and with the functions or files of the code that allocated and freed the object, where a
+/// report has their addresses.
+pub fn report_of_library(library: &str, report: &Report) {
+    let mut out = TextOut::errors();
+    // A failure to write has nowhere to be reported.
+    let _ = write!(out, "{library}: {report}");
+    let tracks = [("allocated in", report.alloc), ("freed in", report.free)];
+    for (what, track) in tracks {
+        if let Some(address) = track.and_then(|track| track.site.address()) {
+            let _ = write!(out, "\n  {what} {}", Caller::at(address as usize));
+        }
+    }
+    let caller = Caller::outside().filter(|_| report.during != During::Validate);
+    if let Some(caller) = caller {
+        let _ = write!(out, "\n  called from {caller}");
+    }
+    let _ = writeln!(out);
+    let _ = out.flush();
 }

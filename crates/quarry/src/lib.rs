@@ -115,6 +115,7 @@ mod typed;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 
+pub use hardened::report_of_library;
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use process::{Kmalloc, ProcessHeap};

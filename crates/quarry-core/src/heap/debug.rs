@@ -47,27 +47,28 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
         debug::validate(self.body.behind(), self.env(), CallSite::caller())
     }
 
-    /// Looks through the objects that the running CPU keeps ready, the newest 256 of them, for addresses that are no
+    /// Looks through the objects that the running CPU keeps ready, the newest few hundred, for addresses that are no
     /// object's start and for objects that are there twice: frees that a fast path took without a look. Reports the first.
     /// True if there is none.
     #[track_caller]
     pub fn check_kept(&self) -> bool {
-        /// Objects that are looked at: each is compared with all others.
-        const LOOKED_AT: usize = 256;
+        /// Objects of a run that are looked at: each is compared with all others.
+        const LOOKED_AT: usize = 128;
         let (env, design) = (self.env(), self.body.behind());
         let mut found = None;
-        design.kept(env, |objects| {
-            let newest = &objects[objects.len().saturating_sub(LOOKED_AT)..];
+        design.kept(env, |runs| {
+            let [older, newer] = runs.map(|run| &run[run.len().saturating_sub(LOOKED_AT)..]);
             let wrong = |(at, object): (usize, &NonNull<u8>)| {
                 let exact = design.find_slot(env, *object);
+                let mut before = older.iter().chain(newer).take(at);
                 let error = match exact.is_ok_and(|place| place.exact) {
-                    true if newest[..at].contains(object) => FreeError::DoubleFree,
+                    true if before.any(|other| other == object) => FreeError::DoubleFree,
                     true => return None,
                     false => FreeError::NotAnObject,
                 };
                 Some((*object, error))
             };
-            found = newest.iter().enumerate().find_map(wrong);
+            found = older.iter().chain(newer).enumerate().find_map(wrong);
         });
         if let Some((object, error)) = found {
             debug::found_late(env, object, error, CallSite::caller());
