@@ -98,6 +98,7 @@ impl<D: Design> Heap for Hardened<D> {
         heaps::check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
         if !heap.hardens() {
+            heaps::check_size(self.size(block), bytes)?;
             // SAFETY: the caller vouches that the block has no user left.
             return unsafe { self.free(block) };
         }

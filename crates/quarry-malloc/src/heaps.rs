@@ -42,13 +42,7 @@ pub(crate) trait Heap: Sync {
     ///
     /// As for [`Heap::free`].
     unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
-        /// Blocks up to this size stay as they are when they become smaller.
-        const SMALL: usize = 64;
-        // Larger blocks are at least half used, in all designs.
-        let fits = |size| bytes <= size && (size <= SMALL || bytes > size / 2);
-        if self.size(block).is_some_and(|size| !fits(size)) {
-            return Err(FreeError::WrongSize);
-        }
+        check_size(self.size(block), bytes)?;
         // SAFETY: the caller vouches that the block has no user left.
         unsafe { self.free(block) }
     }
@@ -96,6 +90,18 @@ pub(crate) fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
     match block.addr().get() {
         ZERO_SIZE_ADDRESS => Err(FreeError::Foreign),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a size that a block of so many bytes cannot have been asked for with.
+pub(crate) fn check_size(size: Option<usize>, bytes: usize) -> Result<(), FreeError> {
+    /// Blocks up to this size stay as they are when they become smaller.
+    const SMALL: usize = 64;
+    // Larger blocks are at least half used, in all designs.
+    let fits = |size| bytes <= size && (size <= SMALL || bytes > size / 2);
+    match size.is_none_or(fits) {
+        true => Ok(()),
+        false => Err(FreeError::WrongSize),
     }
 }
 

@@ -92,6 +92,8 @@ pub struct CacheHead {
     pub(crate) shared_stats: SharedStats,
     /// Objects whose free found a lock re-entered: a stack linked through their first word.
     deferred: AtomicPtr<u8>,
+    /// The last address that a drain did not give to a slab, because no object begins there.
+    pub(crate) dropped: AtomicPtr<u8>,
     /// References and names, if other caches were merged into this one.
     pub(crate) merged: Merged,
     /// Frees that wait for readers.
@@ -160,6 +162,7 @@ impl CacheHead {
             ctor: spec.ctor,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
+            dropped: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
             rcu: Batches::new(),
             rcu_noted: AtomicU32::new(0),

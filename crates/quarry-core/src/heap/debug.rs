@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use crate::design::{Design, FreeError};
 use crate::geometry::GeometryError;
 use crate::machine::Machine;
+use crate::sync::Ordering;
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Switches debugging on for the caches that the setting names and that are made from now on,
@@ -48,14 +49,15 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
     }
 
     /// Looks through the objects that the running CPU keeps ready, the newest few hundred, for addresses that are no
-    /// object's start and for objects that are there twice: frees that a fast path took without a look. Reports the first.
-    /// True if there is none.
+    /// object's start and for objects that are there twice: frees that a fast path took without a look. An address that a
+    /// drain has dropped counts, too. Reports the first; true if there is none.
     #[track_caller]
     pub fn check_kept(&self) -> bool {
         /// Objects of a run that are looked at: each is compared with all others.
         const LOOKED_AT: usize = 128;
         let (env, design) = (self.env(), self.body.behind());
-        let mut found = None;
+        let dropped = env.cache.dropped.load(Ordering::Relaxed);
+        let mut found = NonNull::new(dropped).map(|object| (object, FreeError::NotAnObject));
         design.kept(env, |runs| {
             let [older, newer] = runs.map(|run| &run[run.len().saturating_sub(LOOKED_AT)..]);
             let wrong = |(at, object): (usize, &NonNull<u8>)| {
@@ -68,7 +70,7 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
                 };
                 Some((*object, error))
             };
-            found = older.iter().chain(newer).enumerate().find_map(wrong);
+            found = found.or_else(|| older.iter().chain(newer).enumerate().find_map(wrong));
         });
         if let Some((object, error)) = found {
             debug::found_late(env, object, error, CallSite::caller());
