@@ -112,7 +112,7 @@ int main(int count, char **arguments)
     } else if (strcmp(what, "realloc") == 0) {
         free(block);
         block = realloc(block, 2 * size);
-    } else {
+    } else if (strcmp(what, "none") != 0) {
         return 2;
     }
     live(size);
