@@ -87,7 +87,8 @@ impl<T: CpuFront> Free for T {
         unsafe { self.push_own_step(env, object) }
     }
 
-    #[inline]
+    // Always: the slow path of heaps is this one, though hardened caches call it, too.
+    #[inline(always)]
     unsafe fn free_slow<M: Machine>(
         &self,
         env: Env<'_, M>,

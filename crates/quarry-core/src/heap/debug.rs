@@ -48,13 +48,13 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
         debug::validate(self.body.behind(), self.env(), CallSite::caller())
     }
 
-    /// Looks through the objects that the running CPU keeps ready, the newest few hundred, for addresses that are no
+    /// Looks through the objects that the running CPU keeps ready, the newest 64 of each run, for addresses that are no
     /// object's start and for objects that are there twice: frees that a fast path took without a look. An address that a
     /// drain has dropped counts, too. Reports the first; true if there is none.
     #[track_caller]
     pub fn check_kept(&self) -> bool {
         /// Objects of a run that are looked at: each is compared with all others.
-        const LOOKED_AT: usize = 128;
+        const LOOKED_AT: usize = 64;
         let (env, design) = (self.env(), self.body.behind());
         let dropped = env.cache.dropped.load(Ordering::Relaxed);
         let mut found = NonNull::new(dropped).map(|object| (object, FreeError::NotAnObject));

@@ -208,6 +208,38 @@ impl<M: Machine, D: Design> Heap<M, D> {
         })
     }
 
+    /// [`Heap::alloc_slow`] of a hardened cache. Apart, so that others save no registers for it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_slow_hardened(
+        &self,
+        body: &CacheBody<D>,
+        node: Option<NodeId>,
+        bytes: usize,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        let hardened = body.hardened()?;
+        harden::alloc(hardened, self.env(&body.head), node, bytes, false, site)
+    }
+
+    /// [`Heap::free_slow`] of a hardened cache.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn free_slow_hardened(
+        &self,
+        body: &CacheBody<D>,
+        object: NonNull<u8>,
+        site: CallSite,
+    ) -> Result<(), FreeError> {
+        let hardened = body.hardened().ok_or(FreeError::Foreign)?;
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.free_hardened(body, hardened, object, (None, false), site) }
+    }
+
     /// Frees an object of a hardened cache, given the size that its user says, and whether it is known to be in a slab of the
     /// cache.
     ///

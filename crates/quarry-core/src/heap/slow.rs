@@ -17,7 +17,6 @@ use core::ptr::NonNull;
 use super::{Cache, CacheBody, Heap};
 use crate::debug::{self, CallSite, Described, Report};
 use crate::design::{Design, FreeError};
-use crate::harden;
 use crate::machine::{Machine, NodeId};
 use crate::rcu;
 
@@ -32,9 +31,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         bytes: u32,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
-        if let Some(hardened) = body.hardened() {
-            let env = self.env(&body.head);
-            return harden::alloc(hardened, env, node, bytes as usize, false, site);
+        if body.head.armour().is_some() {
+            return self.alloc_slow_hardened(body, node, bytes as usize, site);
         }
         match body.design.alloc_slow(self.env(&body.head), node) {
             None => self.alloc_missed(body, node, bytes, site),
@@ -54,9 +52,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         object: NonNull<u8>,
         site: CallSite,
     ) -> Result<(), FreeError> {
-        if let Some(hardened) = body.hardened() {
+        if body.head.armour().is_some() {
             // SAFETY: the caller vouches that the object has no user left.
-            return unsafe { self.free_hardened(body, hardened, object, (None, false), site) };
+            return unsafe { self.free_slow_hardened(body, object, site) };
         }
         // SAFETY: the caller vouches that the object has no user left.
         match unsafe { body.design.free_slow(self.env(&body.head), object) } {
