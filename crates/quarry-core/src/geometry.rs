@@ -211,7 +211,7 @@ pub struct BootParams {
     pub merge: bool,
     /// Measures against mistakes. Hardened heaps merge no caches.
     pub hardening: Hardening,
-    /// Number that nobody can guess, for these.
+    /// A number for these that a program cannot guess.
     pub secret: u64,
 }
 

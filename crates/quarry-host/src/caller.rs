@@ -30,7 +30,7 @@ unsafe extern "C" {
 pub struct Caller(usize);
 
 struct Search {
-    /// Where the shared object with this code begins.
+    /// First address of the shared object with this code.
     own: usize,
     frames: u32,
     found: usize,

@@ -1,5 +1,7 @@
 //! The designs' heaps, and which of them the process uses.
 
+mod hardened;
+
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write as _};
 use core::ptr::NonNull;
@@ -12,9 +14,9 @@ use quarry::{
     Slob, Slub, Slubq, TextOut, TrimPolicy,
 };
 
-use crate::hardened::{self, Hardened};
 use crate::record::{self, Recorded};
 use crate::report::{self, Totals};
+use hardened::Hardened;
 
 unsafe extern "C" {
     /// The process's environment; null until the C library has set it.
@@ -93,7 +95,7 @@ pub(crate) fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
     }
 }
 
-/// Refuses a size that a block of so many bytes cannot have been asked for with.
+/// Refuses a size that a block of `size` bytes cannot have been asked for with.
 pub(crate) fn check_size(size: Option<usize>, bytes: usize) -> Result<(), FreeError> {
     /// Blocks up to this size stay as they are when they become smaller.
     const SMALL: usize = 64;

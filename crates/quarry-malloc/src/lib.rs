@@ -11,8 +11,7 @@
 //! | module | content |
 //! |---|---|
 //! | `family` | the functions that programs call |
-//! | `heaps` | the designs' heaps, and the choice |
-//! | `hardened` | heaps with measures against mistakes; reports |
+//! | `heaps` | the designs' heaps, and the choice; those with measures against mistakes |
 //! | `sized` | frees that name the size: C23, C++14 |
 //! | `early` | memory for the calls from before the choice, and from inside the making of a heap |
 //! | `record` | what the program allocates and frees, in a file (`QUARRY_RECORD`) |
@@ -32,7 +31,6 @@
 
 mod early;
 mod family;
-mod hardened;
 mod heaps;
 mod path;
 mod record;

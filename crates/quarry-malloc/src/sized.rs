@@ -104,7 +104,7 @@ impl Operator {
     }
 }
 
-/// Where the file that has an address begins; 0 if none has it.
+/// First address of the file that has an address; 0 if none has it.
 fn file_of(address: *mut c_void) -> usize {
     // SAFETY: a structure of addresses, which may all be null.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Memory of any size from hardened heaps, for callers that know what they asked for.
+//! Hardened heaps: how they are made, memory of any size for callers that know what they asked for, and reports.
 
 use std::fmt::Write as _;
 use std::ptr::NonNull;
@@ -8,7 +8,36 @@ use quarry_core::design::{Design, FreeError};
 use quarry_core::geometry::Hardening;
 use quarry_core::machine::Cpus as _;
 
-use crate::{Caller, HostHeap, Report, TextOut, kvmalloc};
+use crate::{Builder, Caller, HostHeap, Report, TextOut, kvmalloc};
+
+impl<D: Design> Builder<D> {
+    /// Takes measures against mistakes with memory in all caches, kmalloc and mappings ([`Hardening`]; `docs/hardening.md`
+    /// has their costs). Refused frees are errors. The function of [`Builder::reporter`] hears of each mistake.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, FreeError, Hardening, Magazine};
+    ///
+    /// let heap = Builder::<Magazine>::new().hardened(Hardening::ALL).build()?;
+    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// // SAFETY: refused, as nothing has been freed.
+    /// assert_eq!(unsafe { heap.kfree(object.byte_add(16)) }, Err(FreeError::NotAnObject));
+    /// // SAFETY: the object is not used any more.
+    /// unsafe { heap.kfree(object) }?;
+    /// let others = [heap.kmalloc(100, None), heap.kmalloc(100, None)];
+    /// // SAFETY: refused, as the object is free already.
+    /// assert_eq!(unsafe { heap.kfree(object) }, Err(FreeError::DoubleFree));
+    /// # let _ = others;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn hardened(mut self, hardening: Hardening) -> Self {
+        self.boot.hardening = hardening;
+        self.boot.secret = quarry_host::secret();
+        self
+    }
+}
 
 impl<D: Design> HostHeap<D> {
     /// [`HostHeap::kvmalloc`] of a hardened heap, for the given call site: without attempts that only other heaps need.

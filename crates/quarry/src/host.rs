@@ -221,7 +221,7 @@ quarry_core::debug_is_display!(Error);
 pub struct Builder<D> {
     machine: quarry_host::Builder,
     era: Era,
-    boot: BootParams,
+    pub(crate) boot: BootParams,
     pages: Option<PageConfig>,
     debug: Option<&'static str>,
     reporter: Option<Reporter>,
@@ -439,33 +439,6 @@ impl<D: Design> Builder<D> {
     #[must_use]
     pub fn slub_debug(mut self, setting: &'static str) -> Self {
         self.debug = Some(setting);
-        self
-    }
-
-    /// Takes measures against mistakes with memory in all caches, kmalloc and mappings ([`Hardening`]; `docs/hardening.md`
-    /// has their costs). Refused frees are errors. The function of [`Builder::reporter`] hears of each mistake.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use quarry::{Builder, FreeError, Hardening, Magazine};
-    ///
-    /// let heap = Builder::<Magazine>::new().hardened(Hardening::ALL).build()?;
-    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
-    /// // SAFETY: refused, as nothing has been freed.
-    /// assert_eq!(unsafe { heap.kfree(object.byte_add(16)) }, Err(FreeError::NotAnObject));
-    /// // SAFETY: the object is not used any more.
-    /// unsafe { heap.kfree(object) }?;
-    /// let others = [heap.kmalloc(100, None), heap.kmalloc(100, None)];
-    /// // SAFETY: refused, as the object is free already.
-    /// assert_eq!(unsafe { heap.kfree(object) }, Err(FreeError::DoubleFree));
-    /// # let _ = others;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn hardened(mut self, hardening: Hardening) -> Self {
-        self.boot.hardening = hardening;
-        self.boot.secret = quarry_host::secret();
         self
     }
 

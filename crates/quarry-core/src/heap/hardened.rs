@@ -2,16 +2,34 @@
 
 use core::ptr::NonNull;
 
-use super::{CacheBody, CacheView, Heap};
+use super::{CacheBody, CacheView, CreateError, Heap};
 use crate::debug::{self, CallSite};
 use crate::design::{CacheHead, CacheSpec, Design, FreeError};
-use crate::geometry::{CacheFlags, CacheParams, Hardening, KmallocTarget, TRAILER, kmalloc_index};
+use crate::geometry::{
+    CacheFlags, CacheParams, Geometry, Hardening, KmallocTarget, TRAILER, kmalloc_index,
+};
 use crate::harden::{self, Armour, Hardened};
 use crate::machine::{Machine, NodeId};
 use crate::system::SMALL_STEP;
 
 /// Alignment of all slots.
 const SLOT_ALIGN: usize = 8;
+
+impl<D: Design> CacheBody<D> {
+    /// State behind the facade, if the cache is hardened.
+    #[inline(always)]
+    pub(super) fn hardened(&self) -> Option<&Hardened<D>> {
+        // SAFETY: `create_body` gave the head the armour of a state of this design.
+        let of = |armour| unsafe { Hardened::of(armour) };
+        self.head.armour().map(of)
+    }
+
+    /// State that has the slabs: for all but fast paths.
+    pub(super) fn behind(&self) -> &D {
+        self.hardened()
+            .map_or(&self.design, |hardened| &hardened.design)
+    }
+}
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// True if the heap's caches are hardened.
@@ -39,8 +57,29 @@ impl<M: Machine, D: Design> Heap<M, D> {
         self.kfree_refused(object, error, site)
     }
 
+    /// Adds the flags of `slub_debug` and the trailer of a hardened cache to a request, and computes its geometry.
+    pub(super) fn settle<'a>(
+        &self,
+        spec: CacheSpec<'a>,
+    ) -> Result<(CacheSpec<'a>, Geometry), CreateError> {
+        let (spec, plain) = self.settle_flags(spec)?;
+        let spec = self.with_trailer(spec);
+        if !spec.flags.contains(CacheFlags::HARDENED) {
+            return Ok((spec, plain));
+        }
+        let params = CacheParams {
+            object_size: spec.object_size,
+            align: spec.align,
+            flags: spec.flags,
+            sheaf_capacity: spec.sheaf_capacity,
+        };
+        let system = &self.system;
+        let geometry = D::geometry(system.era, &system.params, &system.boot, &params)?;
+        Ok((spec, geometry))
+    }
+
     /// The request for a cache, with room for a trailer if the cache is to be hardened. A cache with debugging is not.
-    pub(super) fn with_trailer<'a>(&self, spec: CacheSpec<'a>) -> CacheSpec<'a> {
+    fn with_trailer<'a>(&self, spec: CacheSpec<'a>) -> CacheSpec<'a> {
         let is_class = spec.flags.contains(CacheFlags::KMALLOC);
         // No request goes to a class that is no larger than a trailer.
         let tiny = is_class && spec.object_size <= TRAILER;

@@ -89,22 +89,6 @@ struct CacheBody<D> {
     design: D,
 }
 
-impl<D: Design> CacheBody<D> {
-    /// State behind the facade, if the cache is hardened.
-    #[inline(always)]
-    fn hardened(&self) -> Option<&Hardened<D>> {
-        // SAFETY: `create_body` gave the head the armour of a state of this design.
-        let of = |armour| unsafe { Hardened::of(armour) };
-        self.head.armour().map(of)
-    }
-
-    /// State that has the slabs: for all but fast paths.
-    fn behind(&self) -> &D {
-        self.hardened()
-            .map_or(&self.design, |hardened| &hardened.design)
-    }
-}
-
 /// See the [module's documentation](self).
 // Transparent: `Heap::of_system` relies on the two being one in memory.
 #[repr(transparent)]
@@ -341,24 +325,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             unsafe { self.free_body(place) };
         }
         listed
-    }
-
-    /// Adds the flags of `slub_debug` and the trailer of a hardened cache to a request, and computes its geometry.
-    fn settle<'a>(&self, spec: CacheSpec<'a>) -> Result<(CacheSpec<'a>, Geometry), CreateError> {
-        let (spec, plain) = self.settle_flags(spec)?;
-        let spec = self.with_trailer(spec);
-        if !spec.flags.contains(CacheFlags::HARDENED) {
-            return Ok((spec, plain));
-        }
-        let params = CacheParams {
-            object_size: spec.object_size,
-            align: spec.align,
-            flags: spec.flags,
-            sheaf_capacity: spec.sheaf_capacity,
-        };
-        let system = &self.system;
-        let geometry = D::geometry(system.era, &system.params, &system.boot, &params)?;
-        Ok((spec, geometry))
     }
 
     /// Adds the flags of `slub_debug` to a request, and computes its geometry. An object that has no room for

@@ -154,10 +154,12 @@ fn mistakes_are_refused<D: Design>() {
         let last = *objects[3..].iter().max().expect("three");
         let before = at(last, -1);
         // SAFETY: memory of the slot in front.
-        unsafe { before.write(!before.read()) };
+        let byte = unsafe { before.read() };
+        // SAFETY: as above.
+        unsafe { before.write(!byte) };
         let underrun = free(last);
         // SAFETY: as above.
-        unsafe { before.write(!before.read()) };
+        unsafe { before.write(byte) };
         assert!(underrun == Err(FreeError::Corrupt) || bytes == 5000);
         // A write to a free object.
         // SAFETY: memory of the slot.

@@ -9,7 +9,7 @@ use quarry::{
     TextOut,
 };
 
-use crate::heaps::{self, Heap, give_up, variable};
+use super::{Heap, check_block, check_size, give_up, variable};
 use crate::report::Totals;
 
 /// A heap of the process whose caches are hardened or have debugging.
@@ -84,7 +84,7 @@ impl<D: Design> Heap for Hardened<D> {
     }
 
     unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError> {
-        heaps::check_block(block)?;
+        check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
         if !heap.hardens() {
             // SAFETY: the caller vouches that the block has no user left.
@@ -95,10 +95,10 @@ impl<D: Design> Heap for Hardened<D> {
     }
 
     unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
-        heaps::check_block(block)?;
+        check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
         if !heap.hardens() {
-            heaps::check_size(self.size(block), bytes)?;
+            check_size(self.size(block), bytes)?;
             // SAFETY: the caller vouches that the block has no user left.
             return unsafe { self.free(block) };
         }
@@ -112,7 +112,7 @@ impl<D: Design> Heap for Hardened<D> {
         bytes: usize,
         align: usize,
     ) -> Result<Option<NonNull<u8>>, FreeError> {
-        heaps::check_block(block)?;
+        check_block(block)?;
         let heap = self.heap().ok_or(FreeError::Foreign)?;
         let Some(old) = heap.kvsize(block) else {
             // SAFETY: no block in use begins there, so this makes a report and changes nothing.
