@@ -308,8 +308,10 @@ impl Blocks {
 
     /// Makes a kept block of at least these bytes, and a quarter more at most, one of the table's again: the smallest.
     pub(crate) fn reuse(&self, bytes: usize, align: usize) -> Option<Block> {
+        // Behind a longer one the guard would be too far away.
+        let more = if self.guard() == 0 { bytes / 4 } else { 0 };
         self.with(|table| {
-            let most = bytes.saturating_add(bytes / 4);
+            let most = bytes.saturating_add(more);
             let fits = |block: &Block| {
                 (bytes..=most).contains(&block.bytes) && block.address.is_multiple_of(align)
             };

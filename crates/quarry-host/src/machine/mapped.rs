@@ -32,7 +32,10 @@ impl HostMachine {
     pub fn map_block(&self, bytes: usize, align: usize, zeroed: bool) -> Option<NonNull<u8>> {
         let page = os::page_bytes();
         let bytes = bytes.max(1).checked_next_multiple_of(page)?;
-        if !zeroed && let Some(block) = self.blocks.reuse(bytes, align) {
+        if !zeroed
+            && let Some(block) = self.blocks.reuse(bytes, align)
+            && self.open(block)
+        {
             return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
         }
         self.return_old_blocks(self.now_ns());
@@ -54,8 +57,17 @@ impl HostMachine {
         None
     }
 
-    /// Puts a page that cannot be accessed on either side of each block. Freed blocks are not kept then, and blocks do not
-    /// move to change their lengths. Only for a machine that has mapped no block.
+    /// Makes a block that was kept accessible again; takes it out of the table if the system refuses.
+    fn open(&self, block: Block) -> bool {
+        let opened = self.blocks.guard() == 0 || os::protect(block.address, block.bytes, false);
+        if !opened && self.blocks.remove(block.address).is_some() {
+            self.unmap_freed(block);
+        }
+        opened
+    }
+
+    /// Puts a page that cannot be accessed on either side of each block. Nor can freed blocks that are kept. Only for a
+    /// machine that has mapped no block.
     pub fn guard_blocks(&self) {
         debug_assert_eq!(self.mapped_blocks().0, 0, "blocks without guards");
         self.blocks.set_guard(os::page_bytes());
@@ -79,6 +91,10 @@ impl HostMachine {
         };
         let now_ns = self.now_ns();
         self.return_old_blocks(now_ns);
+        if self.blocks.guard() != 0 && !os::protect(removed.address, removed.bytes, true) {
+            self.unmap_freed(removed);
+            return true;
+        }
         let refused = loop {
             match self.blocks.keep(removed, now_ns) {
                 Keep::Done => return true,
@@ -118,9 +134,6 @@ impl HostMachine {
     /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
     /// for a second is returned when the next is mapped or freed, and [`HostMachine::return_kept_blocks`] returns all.
     pub fn keep_blocks(&self, bytes: usize) {
-        if self.blocks.guard() != 0 {
-            return;
-        }
         self.blocks.set_kept_most(bytes);
     }
 
@@ -138,14 +151,15 @@ impl HostMachine {
     /// Only the caller uses the block. If the result is `Some`, only that is used from then on.
     #[must_use]
     pub unsafe fn remap_block(&self, block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
-        if self.blocks.guard() != 0 {
-            return None;
-        }
         let bytes = bytes.max(1).checked_next_multiple_of(os::page_bytes())?;
         // Out of the table meanwhile: the old address may be another mapping's as soon as the system has moved this one.
         let old = self.blocks.borrow(block.addr().get())?;
-        // SAFETY: B2 of `blocks`, and only the caller uses the block.
-        let moved = unsafe { os::remap(block, old.bytes, bytes) };
+        let moved = match self.blocks.guard() {
+            // SAFETY: B2 of `blocks`, and only the caller uses the block.
+            0 => unsafe { os::remap(block, old.bytes, bytes) },
+            // SAFETY: as above; blocks have such guards.
+            guard => unsafe { os::remap_guarded(block, old.bytes, bytes, guard) },
+        };
         let (now, new) = match moved {
             Some(moved) => {
                 let address = moved.expose_provenance().get();

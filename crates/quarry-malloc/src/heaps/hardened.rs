@@ -4,6 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use quarry::kernel::machine::Cpus as _;
 use quarry::{
     Builder, CallSite, Caller, Design, Error, FreeError, Hardening, HostHeap, ProcessHeap, Report,
     TextOut,
@@ -49,6 +50,29 @@ impl<D: Design> Hardened<D> {
         let freed = unsafe { heap.kfree_at(object, site) };
         debug_assert!(freed.is_ok(), "{freed:?}");
         heap.kvmalloc(bytes, align)
+    }
+
+    /// Changes the length of a mapping, in place or by moving its pages; `None` for other blocks.
+    fn resize_mapping(
+        heap: &HostHeap<D>,
+        block: NonNull<u8>,
+        bytes: usize,
+        align: usize,
+        stays: bool,
+    ) -> Option<NonNull<u8>> {
+        /// Smaller blocks are none of their own.
+        const MAPPED_MIN: usize = 256 << 10;
+        if bytes < MAPPED_MIN || align > NATURAL_ALIGN {
+            return None;
+        }
+        let machine = heap.machine();
+        let mapped = machine.block_bytes(block)?;
+        let page = 1 << machine.topology().page_shift;
+        if stays && bytes <= mapped && bytes + page > mapped {
+            return Some(block);
+        }
+        // SAFETY: only the caller of `resize` uses the block, and then the result.
+        unsafe { machine.remap_block(block, bytes) }
     }
 
     /// Frees a block of a heap with debugging.
@@ -119,6 +143,9 @@ impl<D: Design> Heap for Hardened<D> {
             return unsafe { self.free(block) }.map(|()| None);
         };
         let stays = heap.hardens() && bytes > old / 2 && block.addr().get().is_multiple_of(align);
+        if let Some(moved) = Self::resize_mapping(heap, block, bytes, align, stays) {
+            return Ok(Some(moved));
+        }
         // SAFETY: only the caller uses the block.
         if stays && unsafe { heap.resize_hardened(block, bytes) } {
             return Ok(Some(block));
@@ -178,7 +205,7 @@ fn debug_letters() -> Option<&'static str> {
 
 /// True if calls have to come by [`Hardened`].
 pub(crate) fn is_wished() -> bool {
-    wished() != Hardening::NONE || debug_letters().is_some()
+    wished().caches() || debug_letters().is_some()
 }
 
 /// The process ends with its first mistake.
