@@ -20,14 +20,17 @@
 //! # Environment
 //!
 //! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); magazines by default.
+//! * `QUARRY_HARDENED`: `1`, or a list of measures against mistakes ([`quarry::Hardening`], `docs/hardening.md`).
+//! * `QUARRY_SLUB_DEBUG`: debugging by the letters of `slub_debug`, as `FZPU` for all classes; takes a lock for each call.
 //! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
 //! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended. A process that cannot
 //!   write it says so, and runs without.
 //!
 //! # Mistakes
 //!
-//! Freeing a pointer that is not allocated prints address, cache and slab, and aborts, as glibc does. As in the kernel, the fast paths do not notice an
-//! address inside a block, nor a second free that others came after.
+//! Freeing a pointer that is not allocated prints address, cache, slab and the calling code, and aborts, as glibc does. As in
+//! the kernel, the fast paths do not notice an address inside a block, nor a second free that others came after: those are
+//! looked for at the end of the process, and reported. Hardened heaps find them at the call.
 
 mod early;
 mod family;

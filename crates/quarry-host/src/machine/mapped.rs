@@ -264,6 +264,62 @@ mod tests {
         assert_eq!(machine.return_kept_blocks(), 0);
     }
 
+    /// True if a byte can be read: the system says so without a signal.
+    fn is_open(address: usize) -> bool {
+        let mut ends = [0; 2];
+        // SAFETY: the array can be written.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        let byte = core::ptr::without_provenance(address);
+        // SAFETY: the system refuses what cannot be read.
+        let written = unsafe { libc::write(ends[1], byte, 1) };
+        for end in ends {
+            // SAFETY: the test's own.
+            unsafe { libc::close(end) };
+        }
+        written == 1
+    }
+
+    /// The bytes on either side cannot be read, nor a block that was freed and is kept.
+    #[test]
+    fn guards_surround_blocks() {
+        let machine = machine();
+        machine.guard_blocks();
+        let page = os::page_bytes();
+        machine.keep_blocks(100 * page);
+        for align in [1, page, 16 * page] {
+            let block = machine
+                .map_block(3 * page, align, true)
+                .expect("address space");
+            assert!(block.addr().get().is_multiple_of(align));
+            fill(block, 3 * page, 7);
+            let start = block.addr().get();
+            let all = [start - 1, start, start + 3 * page - 1, start + 3 * page];
+            assert_eq!(all.map(is_open), [false, true, true, false]);
+            // SAFETY: the test uses the new block only.
+            let longer = unsafe { machine.remap_block(block, 5 * page) }.expect("space");
+            let start = longer.addr().get();
+            let all = [start - 1, start, start + 5 * page - 1, start + 5 * page];
+            assert_eq!(all.map(is_open), [false, true, true, false]);
+            assert_eq!((last(longer, 3 * page), last(longer, 5 * page)), (7, 0));
+            // SAFETY: the block is not used any more.
+            assert!(unsafe { machine.unmap_block(longer) });
+            assert!(!is_open(start));
+            // Others are too long or too short.
+            for pages in [4, 6] {
+                let other = machine.map_block(pages * page, 1, false).expect("space");
+                assert_ne!(other, longer);
+                // SAFETY: as above.
+                assert!(unsafe { machine.unmap_block(other) });
+            }
+            assert_eq!(machine.map_block(5 * page, 1, false), Some(longer));
+            fill(longer, 5 * page, 1);
+            // SAFETY: as above.
+            assert!(unsafe { machine.unmap_block(longer) });
+            machine.return_kept_blocks();
+        }
+        assert_eq!(machine.mapped_blocks(), (0, 0));
+    }
+
     #[test]
     fn a_block_grows_and_keeps_its_bytes() {
         let machine = machine();
