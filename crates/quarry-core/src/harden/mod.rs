@@ -13,13 +13,13 @@
 //! ```
 //!
 //! The word is a hash of its place and the heap's secret, xor the state: the bytes of the request while the object is in
-//! use, [`word::FREE`] and the bytes that are filled while it is free. It is valid at all times in each slot of a slab.
+//! use, `word::FREE` and the bytes that are filled while it is free. It is valid at all times in each slot of a slab.
 //!
 //! # 2 How it hangs on the designs
 //!
 //! The cache's body has a *facade*, a state of the design that never has anything per CPU: all fast paths miss, so that
 //! other caches execute no test for hardening. Behind the facade is a second state of the same design, with per-CPU
-//! objects and slabs ([`Hardened::design`]). The slow paths of heaps find it by the cache's head:
+//! objects and slabs (`Hardened::design`). The slow paths of heaps find it by the cache's head:
 //!
 //! ```text
 //!   Cache::alloc --> facade: misses --> Heap::alloc_slow --> harden::alloc --> Allocate::alloc, check, arm --> object
@@ -28,7 +28,7 @@
 //!
 //! # 3 Measures
 //!
-//! See [`Hardening`]. A freed object waits in a ring of its CPU ([`ring`]) until a later free of the same cache throws it
+//! See [`Hardening`]. A freed object waits in a ring of its CPU (`ring`) until a later free of the same cache throws it
 //! out, by chance. It has no lock: an exchange puts one object in and gives another.
 //!
 //! # 4 Invariants
@@ -36,12 +36,12 @@
 //! * **N1** The secret word of each slot is valid: `set_up` writes it before others know the slab, and only the owner
 //!   of an object changes it, in one store.
 //! * **N2** An object in the ring or in the design is free by its word, and its first bytes, as many as the word says,
-//!   hold [`FILL`].
+//!   hold `FILL`.
 //!
 //! # 5 Limits
 //!
 //! Two threads that free one object at the same moment may both find it in use; its next allocation but one reports it. An
-//! overrun that leaves [`CANARY_BYTES`] behind the request as they were is not seen, if it spares the word. A word is
+//! overrun that leaves 16 bytes behind the request as they were is not seen, if it spares the word. A word is
 //! forged by who can read one and the object's address.
 
 mod operations;
