@@ -183,15 +183,12 @@ impl Armour {
     /// The same of some bytes from one on.
     #[inline]
     fn not_filled_in(object: NonNull<u8>, start: usize, bytes: usize) -> Option<usize> {
-        /// Words that are looked at together.
-        const RUN: usize = 8;
         // SAFETY: the object is the caller's alone and has these bytes, which were written when it was freed.
         let first = object.as_ptr().wrapping_add(start).cast::<u64>();
         // SAFETY: as above.
         let words = unsafe { core::slice::from_raw_parts(first, bytes / WORD) };
-        let (runs, rest) = words.as_chunks::<RUN>();
-        let wrong = |words: &[u64]| words.iter().fold(0, |all, word| all | (word ^ FILLED)) != 0;
-        if runs.iter().any(|run| wrong(run)) || wrong(rest) {
+        // All of them, without an end at the first wrong one: in vectors.
+        if words.iter().fold(0, |all, word| all | (word ^ FILLED)) != 0 {
             let first = words.iter().position(|word| *word != FILLED)?;
             return Some(
                 start + first * WORD + (words[first] ^ FILLED).trailing_zeros() as usize / 8,
