@@ -16,7 +16,7 @@ pub(crate) const TRAILER: u32 = 16;
 /// | `canary` | [`CANARY`](Self::CANARY) | looks at a free for writes behind the request (16 bytes) and in front of the object (8 bytes) |
 /// | `fill` | [`FILL`](Self::FILL) | fills freed objects with 0x6b |
 /// | `reuse` | [`REUSE`](Self::REUSE) | looks at an allocation for writes to the free object (its first and last KiB); brings `fill` |
-/// | `delay` | [`DELAY`](Self::DELAY) | keeps freed objects on their CPU, 64 of a cache or 8 KiB (4 at least), and throws one out by chance at each free |
+/// | `delay` | [`DELAY`](Self::DELAY) | keeps freed objects on their CPU, 32 of a cache or 4 KiB (4 at least), and throws one out by chance at each free |
 /// | `guard` | [`GUARD`](Self::GUARD) | puts pages that cannot be accessed around mappings of their own, and unmaps these when they are freed |
 ///
 /// # Examples

@@ -7,11 +7,11 @@ use crate::machine::{CpuId, Machine, Region};
 use crate::sync::Ordering;
 
 /// Objects of a ring at most.
-const OBJECTS: usize = 64;
+const OBJECTS: usize = 32;
 /// Objects of a ring at least.
 const OBJECTS_MIN: usize = 4;
 /// Bytes of the objects of a ring, where that is more than [`OBJECTS_MIN`].
-const BYTES: usize = 8 << 10;
+const BYTES: usize = 4 << 10;
 
 /// One CPU's part: valid if all bytes are zero.
 #[repr(C, align(64))]
