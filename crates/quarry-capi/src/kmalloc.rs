@@ -168,8 +168,9 @@ unsafe fn resized(
 
 /// Frees an object of the `kmalloc` family, but not one of `kvmalloc`. NULL is no object and allowed.
 ///
-/// An address that is no object, or is free already, is reported on the standard error output; errno is EINVAL then
-/// and nothing has changed.
+/// An address outside of the heap's objects, or the object freed last on this CPU, is reported on the standard error output;
+/// errno is EINVAL then and nothing has changed. With QUARRY_HARDENED=1 inner addresses and all double frees are found, too,
+/// and the process ends.
 ///
 /// # Safety
 ///

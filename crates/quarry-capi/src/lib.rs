@@ -19,7 +19,8 @@
 //! do not notice an address inside an object, nor a second free that others came after.
 //!
 //! `QUARRY_SLUB_DEBUG` in the environment switches debugging on, by the letters of `slub_debug`: `FZPU` for all caches,
-//! `FZ,kmalloc-*` for some.
+//! `FZ,kmalloc-*` for some. `QUARRY_HARDENED=1` takes all measures of [`quarry::Hardening`], a list such as `check,fill`
+//! some: then the first mistake is reported and ends the process.
 //!
 //! # Panics
 //!
@@ -37,8 +38,9 @@ mod text;
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use quarry::{Builder, DefaultDesign, Error, HostHeap, ProcessHeap};
+use quarry::{Builder, DefaultDesign, Error, Hardening, HostHeap, ProcessHeap, Report};
 
 static HEAP: ProcessHeap = ProcessHeap::configured(debugging);
 
@@ -54,8 +56,41 @@ fn debug_letters() -> Option<&'static str> {
     unsafe { CStr::from_ptr(letters) }.to_str().ok()
 }
 
-/// Switches debugging on for the caches that the environment names.
+/// The process ends with its first mistake.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// The measures against mistakes that the environment asks for. A wish that cannot be read ends the process: it would go on
+/// without.
+fn hardening() -> Hardening {
+    // SAFETY: the name is a string.
+    let list = unsafe { libc::getenv(c"QUARRY_HARDENED".as_ptr()) };
+    if list.is_null() {
+        return Hardening::NONE;
+    }
+    // SAFETY: as in `debug_letters`.
+    let list = unsafe { CStr::from_ptr(list) }.to_str().unwrap_or("?");
+    Hardening::parse(list).unwrap_or_else(|error| {
+        text::report(format_args!("libquarry: QUARRY_HARDENED: {error}"));
+        // SAFETY: ends the process.
+        unsafe { libc::abort() }
+    })
+}
+
+/// Writes a report, with the program's own code that made the call.
+#[cold]
+fn report(report: &Report) {
+    quarry::report_of_library("libquarry", report);
+    if ENDS.load(Ordering::Relaxed) {
+        // SAFETY: ends the process.
+        unsafe { libc::abort() }
+    }
+}
+
+/// Takes the measures and switches the debugging on that the environment asks for.
 fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
+    let hardening = hardening();
+    ENDS.store(hardening != Hardening::NONE, Ordering::Relaxed);
+    let builder = builder.hardened(hardening).reporter(report);
     match debug_letters() {
         Some(letters) => builder.slub_debug(letters),
         None => builder,

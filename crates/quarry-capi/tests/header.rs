@@ -8,9 +8,13 @@ const HEAD: &str = "\
 /*
  * Quarry: the Linux kernel's slab allocators for programs, on one heap of the process.
  *
- * Functions have the kernel's names and meaning. One that fails says so by its result and errno; a free of what is no
- * object changes nothing and is reported on the standard error output. All can be called from any thread unless they
- * say otherwise, and in the child of a fork. The heap is made when the library is loaded, and stays.
+ * Functions have the kernel's names and meaning. One that fails says so by its result and errno. All can be called from
+ * any thread unless they say otherwise, and in the child of a fork. The heap is made when the library is loaded, and stays.
+ *
+ * A free of memory that is not the heap's, of another cache's object, or of the object freed last on this CPU changes
+ * nothing and is reported on the standard error output. As in the kernel, the fast paths do not notice an address inside an
+ * object, nor a second free that others came after. QUARRY_HARDENED=1 in the environment finds these on every path, and
+ * overruns and writes to free objects; the first report ends the process. A list such as check,fill takes some measures.
  *
  * QUARRY_SLUB_DEBUG in the environment switches debugging on, by the letters of the kernel's slub_debug: FZPU for all
  * caches, FZ,kmalloc-* for some. Writes beyond objects and to free ones are reported then.

@@ -323,6 +323,40 @@ fn mistakes_are_reported_and_change_nothing() {
     }
 }
 
+/// Measures find what fast paths do not notice, and end the process with a report that names the program's code.
+#[test]
+fn hardening_is_the_environments_choice() {
+    let place = Place::new();
+    let program = place.compile("tests/c/mistakes.c", Linked::Shared);
+    let path = program.to_str().expect("plain text").to_owned();
+    let run = |mistake, measures| {
+        let mut command = place.command(&program);
+        command.arg(mistake).env("QUARRY_HARDENED", measures);
+        command.output().expect("the program starts")
+    };
+    for (mistake, measures, words) in [
+        ("overrun", "canary", "Redzone overwritten"),
+        ("overrun", "1", "Redzone overwritten"),
+        ("double", "check", "BUG sessions: Object freed twice"),
+        ("other", "1", "of cache sessions"),
+        ("kfree-stack", "1", "Free of memory that is no object"),
+    ] {
+        let output = run(mistake, measures);
+        let found = errors(&output);
+        let (address, report) = found.split_once('\n').expect("the address first");
+        assert_eq!(output.status.code(), None, "{found}");
+        for word in [address, words, "called from", &path] {
+            assert!(report.contains(word), "{mistake}: no {word} in {found}");
+        }
+    }
+    assert_eq!(run("overrun", "").status.code(), Some(4));
+    let message = errors(&run("overrun", "all"));
+    assert!(
+        message.contains("QUARRY_HARDENED: no measure is named \"all\""),
+        "{message}"
+    );
+}
+
 /// The environment switches debugging on, which finds what else goes unnoticed.
 #[test]
 fn debugging_is_the_environments_choice() {

@@ -24,12 +24,15 @@ mod classes;
 mod debug;
 mod error;
 mod flags;
+mod hardening;
 pub(crate) mod kmalloc;
 
 pub use classes::SizeClasses;
 pub use debug::{DebugRules, TrackLayout};
 pub use error::GeometryError;
 pub use flags::{CacheFlags, FlagError};
+pub(crate) use hardening::TRAILER;
+pub use hardening::{Hardening, HardeningError};
 pub use kmalloc::{
     KmallocAlign, KmallocBeyond, KmallocClass, KmallocRules, KmallocService, KmallocSizes,
     KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
@@ -206,6 +209,10 @@ pub struct BootParams {
     /// of `slub_nomerge`. Off by default, as the kernel's default suits few programs and no replay:
     /// recorded events carry the names that caches have after merging.
     pub merge: bool,
+    /// Measures against mistakes. Hardened heaps merge no caches.
+    pub hardening: Hardening,
+    /// A number for these that a program cannot guess.
+    pub secret: u64,
 }
 
 impl BootParams {

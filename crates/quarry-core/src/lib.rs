@@ -14,6 +14,7 @@
 //! | pools of pages that one CPU receives into and all CPUs return | [`pool`] |
 //! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
+//! | what a heap's caches do against mistakes | [`debug`], [`harden`] |
 //! | the designs, behind [`design::Design`], and the list of them | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`], [`magazine`], [`for_all_designs`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
 //! | what a heap shows: slabinfo, sysfs | [`inspect`] |
@@ -32,6 +33,7 @@ pub mod era;
 mod error;
 mod front;
 pub mod geometry;
+pub mod harden;
 pub mod heap;
 pub mod inspect;
 pub mod machine;

@@ -12,6 +12,7 @@ use core::ptr::NonNull;
 
 use crate::debug::{self, CallSite};
 use crate::design::{Design, Env, FreeError};
+use crate::harden::{self, Hardened};
 use crate::machine::Machine;
 use crate::sync::Ordering;
 
@@ -108,6 +109,25 @@ fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed:
             for object in batch.objects(env.machine()).iter().flatten() {
                 // SAFETY: the object was given up, and its readers have finished.
                 let _ = unsafe { debug::free(design, env, *object, CallSite::UNKNOWN, || None) };
+            }
+        } else if let Some(armour) = env.cache.armour() {
+            // SAFETY: the cache's state is of this design.
+            let hardened = unsafe { Hardened::of(armour) };
+            for object in batch.objects(env.machine()).iter().flatten() {
+                // SAFETY: the object was given up, and its readers have finished.
+                let freed = unsafe {
+                    harden::free::<M, D>(
+                        hardened,
+                        env,
+                        *object,
+                        None,
+                        (false, true),
+                        CallSite::UNKNOWN,
+                    )
+                };
+                if let Err(error) = freed {
+                    debug::refused(env, *object, error, CallSite::UNKNOWN, None);
+                }
             }
         } else {
             // SAFETY: the objects were given up to `defer`, and their readers have finished.

@@ -21,7 +21,7 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::os;
 use crate::thread_lock::ThreadLock;
@@ -58,6 +58,8 @@ pub(crate) struct Blocks {
     lock: ThreadLock,
     /// The lock's owner has it for a fork.
     held: AtomicBool,
+    /// Bytes on either side of each block that cannot be accessed; set while there is none.
+    guard: AtomicUsize,
     table: UnsafeCell<Table>,
 }
 
@@ -223,6 +225,7 @@ impl Blocks {
         Self {
             lock: ThreadLock::new(),
             held: AtomicBool::new(false),
+            guard: AtomicUsize::new(0),
             table: UnsafeCell::new(Table::NEW),
         }
     }
@@ -235,6 +238,30 @@ impl Blocks {
         let result = f(unsafe { &mut *self.table.get() });
         self.lock.give_back();
         result
+    }
+
+    /// Puts bytes that cannot be accessed, whole pages, on either side of each later block.
+    pub(crate) fn set_guard(&self, bytes: usize) {
+        self.guard.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of a guard; 0 for none.
+    pub(crate) fn guard(&self) -> usize {
+        self.guard.load(Ordering::Relaxed)
+    }
+
+    /// Returns a block that is in no table to the system, with its guards.
+    ///
+    /// # Safety
+    ///
+    /// The block was mapped with the guards of this table (B2), and has no user left.
+    pub(crate) unsafe fn unmap(&self, block: Block) {
+        let guard = self.guard();
+        let start = core::ptr::with_exposed_provenance_mut(block.address.wrapping_sub(guard));
+        if let Some(start) = NonNull::new(start) {
+            // SAFETY: the caller vouches for the block; its guards are mapped with it.
+            unsafe { os::unmap(start, block.bytes + 2 * guard) };
+        }
     }
 
     /// Notes a mapping; `false` if there is no room, or if the calling thread has the table.
@@ -283,8 +310,10 @@ impl Blocks {
 
     /// Makes a kept block of at least these bytes, and a quarter more at most, one of the table's again: the smallest.
     pub(crate) fn reuse(&self, bytes: usize, align: usize) -> Option<Block> {
+        // Behind a longer one the guard would be too far away.
+        let more = if self.guard() == 0 { bytes / 4 } else { 0 };
         self.with(|table| {
-            let most = bytes.saturating_add(bytes / 4);
+            let most = bytes.saturating_add(more);
             let fits = |block: &Block| {
                 (bytes..=most).contains(&block.bytes) && block.address.is_multiple_of(align)
             };
@@ -356,15 +385,11 @@ impl Blocks {
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        let table = self.table.get_mut();
+        let table = core::mem::replace(self.table.get_mut(), Table::NEW);
         let all = table.entries().iter().chain(&table.kept);
         for block in all.filter(|block| block.is_some()) {
-            if let Some(address) =
-                NonNull::new(core::ptr::with_exposed_provenance_mut(block.address))
-            {
-                // SAFETY: B2; the machine's owner, who drops it, promises that nothing uses its memory any more.
-                unsafe { os::unmap(address, block.bytes) };
-            }
+            // SAFETY: B2; the machine's owner, who drops it, promises that nothing uses its memory any more.
+            unsafe { self.unmap(*block) };
         }
         table.unmap();
     }

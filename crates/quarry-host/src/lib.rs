@@ -65,6 +65,7 @@ mod blocks;
 #[doc(hidden)]
 pub mod broken;
 mod builder;
+mod caller;
 mod error;
 pub mod fork;
 mod huge;
@@ -86,11 +87,13 @@ pub mod values;
 mod waiters;
 
 pub use builder::Builder;
+pub use caller::Caller;
 pub use error::HostError;
 pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
 pub use map_arc::MapArc;
 pub use numa::{NumaUnavailable, NumaUse};
+pub use os::secret;
 pub use readers::RcuReadGuard;
 pub use rseq::{RseqAbi, RseqUnavailable};
 pub use slot_index::{SlotIndex, SlotIndexUnavailable, SlotIndexUse};

@@ -261,6 +261,98 @@ pub(crate) fn map_aligned(bytes: usize, align: usize, page: usize) -> Option<Non
     Some(start)
 }
 
+/// Maps a zero-filled block at a multiple of `align`, a page at least, between two guards that cannot be accessed.
+pub(crate) fn map_guarded(bytes: usize, align: usize, guard: usize) -> Option<NonNull<u8>> {
+    let whole = bytes.checked_add(align)?.checked_add(guard)?;
+    // The block begins `align` bytes behind the start; what is more than a guard in front of it goes back.
+    let start = match align > guard {
+        true => map_aligned(whole, align, guard)?,
+        false => map(whole)?,
+    };
+    let spare = align - guard;
+    // SAFETY: inside the mapping, which is `align` bytes and a guard longer than the block.
+    let front = unsafe { start.byte_add(spare) };
+    // SAFETY: as above.
+    let block = unsafe { start.byte_add(align) };
+    // SAFETY: as above; the last guard ends the mapping.
+    let behind = unsafe { block.byte_add(bytes) };
+    for place in [front, behind] {
+        let place = place.as_ptr().cast();
+        // SAFETY: pages of the mapping made just now, which no code knows.
+        let closed = keeping_errno(|| unsafe { libc::mprotect(place, guard, libc::PROT_NONE) });
+        if closed != 0 {
+            // SAFETY: as above.
+            unsafe { unmap(start, whole) };
+            return None;
+        }
+    }
+    if spare > 0 {
+        // SAFETY: as above.
+        unsafe { unmap(start, spare) };
+    }
+    Some(block)
+}
+
+/// Closes pages of the caller's to all accesses, or opens them again; `false` if the system refuses.
+pub(crate) fn protect(address: usize, bytes: usize, closed: bool) -> bool {
+    let access = match closed {
+        true => libc::PROT_NONE,
+        false => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let address = core::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: who uses closed pages is ended by a signal, which is no access to memory.
+    keeping_errno(|| unsafe { libc::mprotect(address, bytes, access) }) == 0
+}
+
+/// [`remap`] of a block of [`map_guarded`], to one with new guards. Its pages move.
+///
+/// # Safety
+///
+/// As for [`remap`]; the block has guards of this length.
+pub(crate) unsafe fn remap_guarded(
+    block: NonNull<u8>,
+    old: usize,
+    new: usize,
+    guard: usize,
+) -> Option<NonNull<u8>> {
+    if cfg!(miri) {
+        return None;
+    }
+    let to = map_guarded(new, page_bytes(), guard)?;
+    let kept = old.min(new);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let (from, at) = (block.as_ptr().cast(), to.as_ptr().cast::<libc::c_void>());
+    // SAFETY: the new place is a mapping made just now, which no code knows; by the caller's contract no other code has the
+    // old address. What the block has beyond `kept` is unmapped.
+    let moved = keeping_errno(|| unsafe { libc::mremap(from, old, kept, flags, at) });
+    if moved == libc::MAP_FAILED {
+        // SAFETY: the first guard is in front of the block.
+        let start = unsafe { to.byte_sub(guard) };
+        // SAFETY: as above; no code knows the mapping.
+        unsafe { unmap(start, new + 2 * guard) };
+        return None;
+    }
+    for place in [-(guard as isize), old as isize] {
+        // SAFETY: a guard of the old block, whose pages have moved.
+        let start = unsafe { block.byte_offset(place) };
+        // SAFETY: as above.
+        unsafe { unmap(start, guard) };
+    }
+    Some(to)
+}
+
+/// A number that is hard to guess: the system's random bytes, or the clock where it has none yet.
+#[must_use]
+pub fn secret() -> u64 {
+    let mut secret = monotonic_ns();
+    if !cfg!(miri) {
+        let place = core::ptr::from_mut(&mut secret).cast();
+        // SAFETY: the number's bytes can be written. What is not written stays as it is.
+        keeping_errno(|| unsafe { libc::getrandom(place, size_of::<u64>(), libc::GRND_NONBLOCK) });
+    }
+    secret
+}
+
 /// Ends a mapping. What the system refuses to unmap stays mapped.
 ///
 /// # Safety

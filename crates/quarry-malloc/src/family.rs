@@ -48,7 +48,7 @@ fn alloc_early(heap: Option<&'static dyn Heap>, bytes: usize, align: usize) -> *
 
 /// The heap that a block is of; `None` for one of the early arena, which stays where it is.
 #[inline(always)]
-fn heap_of(block: NonNull<u8>) -> Option<&'static dyn Heap> {
+pub(crate) fn heap_of(block: NonNull<u8>) -> Option<&'static dyn Heap> {
     match early::owns(block) {
         false => heaps::chosen(),
         true => None,
@@ -56,7 +56,7 @@ fn heap_of(block: NonNull<u8>) -> Option<&'static dyn Heap> {
 }
 
 #[cold]
-fn refused(call: &str, block: NonNull<u8>) -> ! {
+pub(crate) fn refused(call: &str, block: NonNull<u8>) -> ! {
     give_up(format_args!(
         "{call}: {block:p} is no block that can be freed"
     ))

@@ -1,5 +1,7 @@
 //! The designs' heaps, and which of them the process uses.
 
+mod hardened;
+
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write as _};
 use core::ptr::NonNull;
@@ -14,6 +16,7 @@ use quarry::{
 
 use crate::record::{self, Recorded};
 use crate::report::{self, Totals};
+use hardened::Hardened;
 
 unsafe extern "C" {
     /// The process's environment; null until the C library has set it.
@@ -34,6 +37,20 @@ pub(crate) trait Heap: Sync {
     ///
     /// The block has no user left.
     unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError>;
+
+    /// Frees a block that was asked for with these bytes; hardened heaps compare them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::free`].
+    unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
+        check_size(self.size(block), bytes)?;
+        // SAFETY: the caller vouches that the block has no user left.
+        unsafe { self.free(block) }
+    }
+
+    /// Looks for writes to free memory, at the end of the process.
+    fn check(&'static self) {}
 
     /// Gives a block another size, elsewhere if it has to.
     ///
@@ -71,10 +88,22 @@ pub(crate) trait Heap: Sync {
 
 /// Refuses the kernel's address for no bytes: `malloc` of 0 bytes gives out a block here.
 #[inline(always)]
-fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
+pub(crate) fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
     match block.addr().get() {
         ZERO_SIZE_ADDRESS => Err(FreeError::Foreign),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a size that a block of `size` bytes cannot have been asked for with.
+pub(crate) fn check_size(size: Option<usize>, bytes: usize) -> Result<(), FreeError> {
+    /// Blocks up to this size stay as they are when they become smaller.
+    const SMALL: usize = 64;
+    // Larger blocks are at least half used, in all designs.
+    let fits = |size| bytes <= size && (size <= SMALL || bytes > size / 2);
+    match size.is_none_or(fits) {
+        true => Ok(()),
+        false => Err(FreeError::WrongSize),
     }
 }
 
@@ -138,6 +167,16 @@ impl<D: Design> Heap for ProcessHeap<D> {
         }
     }
 
+    fn check(&'static self) {
+        let Some(heap) = made(self) else { return };
+        let hardened = heap.hardens();
+        heap.for_each_cache(|cache| match cache.head().flags().debug() {
+            true => drop(cache.validate()),
+            false if hardened => drop(cache.flush()),
+            false => drop(cache.check_kept()),
+        });
+    }
+
     fn write_report(&'static self, out: &mut TextOut) -> fmt::Result {
         made(self).map_or(Ok(()), |heap| report::write_heap(heap, out))
     }
@@ -152,16 +191,20 @@ const DESIGNS: usize = 6;
 
 /// The heap of a process that asks for nothing else: it is made only where [`choose`] takes it, so that calls that find it
 /// made need not look at the choice.
-pub(crate) static DIRECT: ProcessHeap<Magazine> = ProcessHeap::configured(of_the_release);
+pub(crate) static DIRECT: ProcessHeap<Magazine> = ProcessHeap::configured(settings);
 
-/// The heaps by their designs' names; behind them the one that notes every call, and [`DIRECT`].
-static HEAPS: [(&str, &dyn Heap); DESIGNS + 2] = {
-    static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(of_the_release);
-    static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(of_the_release);
-    static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
-    static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(of_the_release);
-    static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(of_the_release);
-    static MAGAZINE: ProcessHeap<Magazine> = ProcessHeap::configured(of_the_release);
+/// Place of the first hardened heap in [`HEAPS`].
+const HARDENED: usize = DESIGNS + 1;
+
+/// The heaps by their designs' names; behind them the one that notes every call, and those of the designs with measures
+/// against mistakes, and [`DIRECT`].
+static HEAPS: [(&str, &dyn Heap); 2 * DESIGNS + 2] = {
+    static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(settings);
+    static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(settings);
+    static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(settings);
+    static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(settings);
+    static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(settings);
+    static MAGAZINE: ProcessHeap<Magazine> = ProcessHeap::configured(settings);
     static RECORDED: Recorded = Recorded(plain);
     [
         (Magazine::NAME, &MAGAZINE),
@@ -171,6 +214,12 @@ static HEAPS: [(&str, &dyn Heap); DESIGNS + 2] = {
         (Slubq::NAME, &SLUBQ),
         (Slob::NAME, &SLOB),
         ("", &RECORDED),
+        (Magazine::NAME, &Hardened(&MAGAZINE)),
+        (SheafCache::NAME, &Hardened(&SHEAF)),
+        (SlabCache::NAME, &Hardened(&SLAB)),
+        (Slub::NAME, &Hardened(&SLUB)),
+        (Slubq::NAME, &Hardened(&SLUBQ)),
+        (Slob::NAME, &Hardened(&SLOB)),
         ("", &DIRECT),
     ]
 };
@@ -203,7 +252,12 @@ fn wish() -> Option<(&'static str, Option<&'static str>)> {
     }
 }
 
-/// Settings of a heap. A release that the design does not have is refused when the heap is made.
+/// Settings of a heap.
+fn settings<D: Design>(builder: Builder<D>) -> Builder<D> {
+    hardened::configure(of_the_release(builder))
+}
+
+/// The release of a heap. One that the design does not have is refused when the heap is made.
 fn of_the_release<D: Design>(builder: Builder<D>) -> Builder<D> {
     let Some((_, Some(release))) = wish() else {
         return builder;
@@ -236,6 +290,11 @@ pub(crate) fn chosen() -> Option<&'static dyn Heap> {
     }
 }
 
+/// True if the process's heap takes measures against mistakes.
+pub(crate) fn is_hardened() -> bool {
+    chosen().is_some() && DESIGN.load(Ordering::Relaxed) >= HARDENED
+}
+
 #[cold]
 #[inline(never)]
 fn choose() -> Option<&'static dyn Heap> {
@@ -251,6 +310,11 @@ fn choose() -> Option<&'static dyn Heap> {
             "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d}, {e} and {f}"
         ));
     };
+    let at = if hardened::is_wished() {
+        at + HARDENED
+    } else {
+        at
+    };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {
         Some(prefix) => {
@@ -258,7 +322,7 @@ fn choose() -> Option<&'static dyn Heap> {
             unsafe { record::begin(prefix) };
             DESIGNS
         }
-        None if name == Magazine::NAME => DESIGNS + 1,
+        None if at == 0 => HEAPS.len() - 1,
         None => at,
     };
     CHOSEN.store(at + 1, Ordering::Relaxed);

@@ -11,7 +11,8 @@
 //! | module | content |
 //! |---|---|
 //! | `family` | the functions that programs call |
-//! | `heaps` | the designs' heaps, and the choice |
+//! | `heaps` | the designs' heaps, and the choice; those with measures against mistakes |
+//! | `sized` | frees that name the size: C23, C++14 |
 //! | `early` | memory for the calls from before the choice, and from inside the making of a heap |
 //! | `record` | what the program allocates and frees, in a file (`QUARRY_RECORD`) |
 //! | `report` | what a process leaves behind at its end (`QUARRY_REPORT`) |
@@ -19,14 +20,17 @@
 //! # Environment
 //!
 //! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); magazines by default.
+//! * `QUARRY_HARDENED`: `1`, or a list of measures against mistakes ([`quarry::Hardening`], `docs/hardening.md`).
+//! * `QUARRY_SLUB_DEBUG`: debugging by the letters of `slub_debug`, as `FZPU` for all classes; takes a lock for each call.
 //! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
 //! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended. A process that cannot
 //!   write it says so, and runs without.
 //!
 //! # Mistakes
 //!
-//! Freeing a pointer that is not allocated prints address, cache and slab, and aborts, as glibc does. As in the kernel, the fast paths do not notice an
-//! address inside a block, nor a second free that others came after.
+//! Freeing a pointer that is not allocated prints address, cache, slab and the calling code, and aborts, as glibc does. As in
+//! the kernel, the fast paths do not notice an address inside a block, nor a second free that others came after: those are
+//! looked for at the end of the process, and reported. Hardened heaps find them at the call.
 
 mod early;
 mod family;
@@ -34,6 +38,7 @@ mod heaps;
 mod path;
 mod record;
 mod report;
+mod sized;
 
 /// Makes the heap before the program has threads, so that no fork of another thread finds it half made.
 extern "C" fn begin() {
@@ -46,6 +51,9 @@ extern "C" fn begin() {
 }
 
 extern "C" fn end() {
+    if let Some(heap) = heaps::chosen() {
+        heap.check();
+    }
     report::write_wanted();
 }
 

@@ -384,6 +384,16 @@ impl Heap for Recorded {
         unsafe { self.heap().free(block) }
     }
 
+    unsafe fn free_sized(&'static self, block: NonNull<u8>, bytes: usize) -> Result<(), FreeError> {
+        note(block, 0);
+        // SAFETY: the caller vouches that the block has no user left.
+        unsafe { self.heap().free_sized(block, bytes) }
+    }
+
+    fn check(&'static self) {
+        self.heap().check();
+    }
+
     unsafe fn resize(
         &'static self,
         block: NonNull<u8>,

@@ -114,6 +114,177 @@ fn mistakes_are_named() {
     }
 }
 
+/// Faults of `faults.c`, with the sizes of 7 at which each mode catches them: default, hardened, `FZPU`. Of the realloc there
+/// are 4.
+const FAULTS: [(&str, [usize; 3]); 18] = [
+    ("none", [0, 0, 0]),
+    ("over1", [1, 7, 7]),
+    ("over8", [1, 7, 7]),
+    ("overmany", [1, 7, 7]),
+    ("under", [0, 6, 6]),
+    ("double", [7, 7, 7]),
+    ("doublelater", [7, 7, 7]),
+    ("doublereused", [7, 7, 7]),
+    ("inner", [7, 7, 7]),
+    ("unaligned", [7, 7, 7]),
+    ("stack", [7, 7, 7]),
+    ("static", [7, 7, 7]),
+    ("mapping", [7, 7, 7]),
+    ("size", [5, 7, 5]),
+    ("align", [7, 7, 7]),
+    ("write", [0, 5, 5]),
+    ("stale", [0, 7, 6]),
+    ("realloc", [4, 4, 4]),
+];
+const SIZES: [usize; 7] = [16, 64, 256, 1024, 5000, 100_000, 8 << 20];
+
+/// One process for each fault and size: it is caught if the process is ended by a signal, writes a report, or reads nothing
+/// old.
+#[test]
+fn faults_are_caught_as_the_table_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("faults.c", folder.path());
+    let modes = [
+        ("QUARRY_HARDENED", "0"),
+        ("QUARRY_HARDENED", "1"),
+        ("QUARRY_SLUB_DEBUG", "FZPU"),
+    ];
+    let is_caught = |fault: &str, size: usize, (name, value): (&str, &str)| {
+        let mut command = Command::new(&program);
+        command
+            .args([fault, &size.to_string()])
+            .env("LD_PRELOAD", library())
+            .env(name, value);
+        let output = command.output().expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(2), "{fault} {size}");
+        output.status.signal().is_some()
+            || output.status.code() == Some(3)
+            || errors.contains("BUG ")
+    };
+    let mut totals = [0; 3];
+    for (fault, expected) in FAULTS {
+        let sizes: &[usize] = match fault {
+            "realloc" => &[16, 256, 5000, 100_000],
+            _ => &SIZES,
+        };
+        for (mode, total) in totals.iter_mut().enumerate() {
+            let caught = |size: &&usize| is_caught(fault, **size, modes[mode]);
+            let found: Vec<_> = sizes.iter().filter(caught).collect();
+            assert_eq!(
+                found.len(),
+                expected[mode],
+                "{fault}, {:?}: {found:?}",
+                modes[mode]
+            );
+            *total += found.len();
+        }
+    }
+    let sizes = 7 * (FAULTS.len() - 2) + 4;
+    assert_eq!((totals, sizes), ([75, 113, 110], 116));
+}
+
+/// A report names the program's code, and the object's cache and slab.
+#[test]
+fn reports_say_where() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("faults.c", folder.path());
+    let path = program.to_str().expect("plain text");
+    for (fault, setting, words) in [
+        (
+            "over1",
+            ("QUARRY_HARDENED", "canary"),
+            "bytes +256..=+263, expected 6b, found 78",
+        ),
+        (
+            "inner",
+            ("QUARRY_HARDENED", "check"),
+            "Free of an address inside an object",
+        ),
+        (
+            "size",
+            ("QUARRY_HARDENED", "sizes"),
+            "Free with a size that was not asked for",
+        ),
+        (
+            "write",
+            ("QUARRY_HARDENED", "reuse"),
+            "Poison overwritten (use after free)",
+        ),
+        (
+            "write",
+            ("QUARRY_SLUB_DEBUG", "FZPU"),
+            "Poison overwritten (use after free)",
+        ),
+        (
+            "inner",
+            ("QUARRY_SLUB_DEBUG", "FZPU"),
+            "Free of an address inside an object",
+        ),
+        ("over1", ("QUARRY_SLUB_DEBUG", "Z"), "Redzone overwritten"),
+    ] {
+        let mut command = Command::new(&program);
+        command.args([fault, "256"]).env("LD_PRELOAD", library());
+        let output = command
+            .env(setting.0, setting.1)
+            .output()
+            .expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let what = format!("{fault} {setting:?}: {errors}");
+        for word in [
+            words,
+            "libquarry_malloc: BUG kmalloc-",
+            " slab 0x",
+            "called from",
+            path,
+        ] {
+            assert!(errors.contains(word), "{what}, {word}");
+        }
+        if fault == "write" && setting.0 == "QUARRY_SLUB_DEBUG" {
+            assert!(errors.matches(path).count() == 3, "{what}");
+        } else {
+            assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_measure_is_refused_with_the_right_ones() {
+    for (name, value, named) in [
+        (
+            "QUARRY_HARDENED",
+            "filled",
+            "QUARRY_HARDENED: no measure is named \"filled\"; there are check, sizes",
+        ),
+        ("QUARRY_SLUB_DEBUG", "FX", "no letter 'X'"),
+    ] {
+        let output = run(Path::new("true"), None, (name, value));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.contains(named),
+            "{errors}"
+        );
+    }
+}
+
+/// Programs that are right run as without measures, on each design that can be hardened.
+#[test]
+fn the_family_works_in_hardened_heaps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("family.c", folder.path());
+    for design in ["magazine", "sheaf", "slub", "slub@4.13", "slubq"] {
+        let mut command = Command::new(&program);
+        command
+            .env("LD_PRELOAD", library())
+            .env("QUARRY_DESIGN", design)
+            .env("QUARRY_HARDENED", "1");
+        let output = command.output().expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let what = format!("{design}: {} {errors}", output.status);
+        assert!(output.status.success() && errors.is_empty(), "{what}");
+    }
+}
+
 #[test]
 fn a_wrong_design_is_refused_with_the_right_ones() {
     for (wish, named) in [

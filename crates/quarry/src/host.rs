@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::geometry::BootParams;
+use quarry_core::geometry::{BootParams, Hardening};
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::magazine::Magazine;
@@ -221,7 +221,7 @@ quarry_core::debug_is_display!(Error);
 pub struct Builder<D> {
     machine: quarry_host::Builder,
     era: Era,
-    boot: BootParams,
+    pub(crate) boot: BootParams,
     pages: Option<PageConfig>,
     debug: Option<&'static str>,
     reporter: Option<Reporter>,
@@ -412,7 +412,11 @@ impl<D: Design> Builder<D> {
     /// Boot parameters of the slab allocator.
     #[must_use]
     pub fn boot(mut self, boot: BootParams) -> Self {
+        let (hardening, secret) = (self.boot.hardening, self.boot.secret);
         self.boot = boot;
+        if boot.hardening == Hardening::NONE {
+            (self.boot.hardening, self.boot.secret) = (hardening, secret);
+        }
         self
     }
 
@@ -474,6 +478,9 @@ impl<D: Design> Builder<D> {
             era: self.era,
             ..self.pages.unwrap_or(PageConfig::in_process(self.era))
         };
+        if self.boot.hardening.contains(Hardening::GUARD) {
+            machine.guard_blocks();
+        }
         let heap = Heap::with_pages(machine, &config, self.boot).map_err(Error::Heap)?;
         let topology = heap.pages().machine().topology();
         let policy = self.trim_above_bytes.map(|bytes| {

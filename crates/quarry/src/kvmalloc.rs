@@ -11,7 +11,7 @@ use crate::HostHeap;
 use crate::host::RawHeap;
 
 /// Requests below a page do not get a mapping of their own, and all mappings are aligned to one.
-const MAPPED_MIN: usize = 4096;
+pub(crate) const MAPPED_MIN: usize = 4096;
 /// Requests above this are of no class that is found at once.
 const FAST_MAX: usize = 256 << 10;
 /// Blocks up to this size never move to become smaller.
@@ -61,7 +61,7 @@ fn alloc_slow<D: Design>(
 /// A mapping where kmalloc has nothing: the request is larger than its blocks, or the heap's memory is used up.
 #[cold]
 #[inline(never)]
-fn mapped<D: Design>(
+pub(crate) fn mapped<D: Design>(
     heap: &RawHeap<D>,
     bytes: usize,
     align: usize,
@@ -73,7 +73,7 @@ fn mapped<D: Design>(
 
 /// True if an address is in the heap's pages: else it is that of a mapping, or no object's.
 #[inline(always)]
-fn is_kmallocs<D: Design>(heap: &RawHeap<D>, object: NonNull<u8>) -> bool {
+pub(crate) fn is_kmallocs<D: Design>(heap: &RawHeap<D>, object: NonNull<u8>) -> bool {
     heap.pages().pfn_of(object).is_some() || object.addr().get() == ZERO_SIZE_ADDRESS
 }
 

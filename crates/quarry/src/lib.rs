@@ -106,6 +106,7 @@
 mod allocator;
 #[cfg(feature = "io-uring")]
 mod forks;
+mod hardened;
 mod host;
 mod kvmalloc;
 mod pool;
@@ -114,6 +115,7 @@ mod typed;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 
+pub use hardened::report_of_library;
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use process::{Kmalloc, ProcessHeap};
@@ -121,7 +123,7 @@ pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Constructor, Design, FreeError};
 pub use quarry_core::era::Era;
-pub use quarry_core::geometry::{BootParams, CacheFlags};
+pub use quarry_core::geometry::{BootParams, CacheFlags, Hardening, HardeningError};
 pub use quarry_core::heap::DestroyError;
 /// # Examples
 ///
@@ -186,8 +188,8 @@ pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};
 pub use quarry_host::{
-    HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
-    NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, TextOut, ThreadLock,
+    Caller, HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode,
+    NumaUnavailable, NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, TextOut, ThreadLock,
 };
 pub use typed::{
     AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned, Shared,

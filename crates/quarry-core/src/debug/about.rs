@@ -7,6 +7,7 @@ use super::report::{During, Finding, Fix, Report, Track};
 use super::slot::{Slot, State, Which};
 use super::state::Quarantine;
 use crate::design::{Env, Free, Slots};
+use crate::harden;
 use crate::machine::Machine;
 use crate::name::Name;
 use crate::page::Pfn;
@@ -20,7 +21,7 @@ pub(crate) struct Described {
 }
 
 /// A report about a cache, without object, slab or damage.
-pub(super) fn report_of<M: Machine>(
+pub(crate) fn report_of<M: Machine>(
     env: Env<'_, M>,
     what: Finding,
     during: During,
@@ -132,7 +133,7 @@ pub(crate) fn live<M: Machine>(
     base: NonNull<u8>,
 ) -> Option<(NonNull<u8>, Option<Track>)> {
     let Some(debug) = env.cache.debug() else {
-        return Some((base, None));
+        return harden::is_live(env.cache, base).then_some((base, None));
     };
     let quarantine = debug.ops.lock(env.machine())?;
     if quarantine.contains(base) {

@@ -63,6 +63,22 @@ pub(crate) fn refused<M: Machine>(
     env.system.debug.report(&report);
 }
 
+/// Reports a free that was a mistake and is found afterwards.
+pub(crate) fn found_late<M: Machine>(
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+    error: FreeError,
+    site: CallSite,
+) {
+    let report = refusal(env, object, error, here(env.machine(), site), None);
+    let report = Report {
+        during: During::Validate,
+        fix: Fix::None,
+        ..report
+    };
+    env.system.debug.report(&report);
+}
+
 fn refusal<M: Machine>(
     env: Env<'_, M>,
     object: NonNull<u8>,

@@ -111,9 +111,10 @@ pub use site::CallSite;
 pub use state::{Reporter, Tracer};
 pub use validate::{REPORTS_MAX, Validation};
 
-pub(crate) use about::{Described, deliver, live, release};
+pub(crate) use about::{Described, deliver, live, release, report_of};
 pub(crate) use alloc::{alloc, request};
-pub(crate) use free::{describe, free, reason, refused};
+pub(crate) use free::{describe, found_late, free, reason, refused};
+pub(crate) use report::here;
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
 pub(crate) use validate::{cover, discard, set_up, validate};

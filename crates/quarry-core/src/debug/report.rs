@@ -33,6 +33,8 @@ pub enum Finding {
     NotAnObject,
     /// The list of free objects of a slab leads astray.
     FreelistCorrupt,
+    /// The free names another size than the allocation.
+    WrongSize,
     /// Lists or counters of the cache contradict each other.
     Inconsistent,
 }
@@ -51,6 +53,7 @@ impl Finding {
             Self::WrongCache => "Free to the wrong cache",
             Self::NotAnObject => "Free of an address inside an object",
             Self::FreelistCorrupt => "Free list corrupt",
+            Self::WrongSize => "Free with a size that was not asked for",
             Self::Inconsistent => "Lists and counters disagree",
         }
     }
@@ -64,6 +67,7 @@ impl From<FreeError> for Finding {
             FreeError::NotAnObject => Self::NotAnObject,
             FreeError::DoubleFree => Self::DoubleFree,
             FreeError::Corrupt | FreeError::Unchecked => Self::RedZone,
+            FreeError::WrongSize => Self::WrongSize,
             FreeError::NoRoom => Self::Inconsistent,
         }
     }
@@ -79,6 +83,8 @@ pub enum Fix {
     /// The bytes were restored and the object is not handed out again (until the cache is
     /// destroyed).
     Quarantined,
+    /// The object is not handed out again.
+    Withheld,
     /// The slab counts as full, with no free objects.
     SlabIsolated,
     /// Nothing.
@@ -93,6 +99,7 @@ impl Fix {
             Self::Refused => "the free is refused",
             Self::Restored => "the bytes are restored",
             Self::Quarantined => "the bytes are restored, the object is taken out of circulation",
+            Self::Withheld => "the object is taken out of circulation",
             Self::SlabIsolated => "the slab's free objects are taken out of circulation",
             Self::None => "none",
         }
@@ -154,7 +161,7 @@ impl fmt::Display for Track {
 }
 
 /// The calling thread, here and now.
-pub(super) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
+pub(crate) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
     Track {
         site,
         cpu: machine.current_cpu().0,

@@ -9,6 +9,7 @@ use super::slot::{Slot, State};
 use super::state::CacheDebug;
 use crate::design::{CheckError, Env, Show, SlabInconsistency, Slots};
 use crate::geometry::{CacheFlags, FreelistPlace};
+use crate::harden;
 use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::slabs::{ObjectSet, slabs};
@@ -72,6 +73,9 @@ pub(crate) fn set_up<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>,
     }
     if env.cache.ctor.is_some() {
         construct(env, first, objects);
+    }
+    if let Some(armour) = env.cache.armour() {
+        harden::set_up(env, armour, first, objects);
     }
 }
 

@@ -13,6 +13,8 @@ pub enum FreeError {
     NotAnObject,
     /// The object is free already.
     DoubleFree,
+    /// The size that the free names is not that of the allocation.
+    WrongSize,
     /// There is no memory to note a deferred free: wait until no reader can hold the object, then
     /// free it at once.
     NoRoom,
@@ -31,6 +33,7 @@ impl core::fmt::Display for FreeError {
             Self::WrongCache => "the object belongs to another cache",
             Self::NotAnObject => "the address is not the start of an object",
             Self::DoubleFree => "the object is free already",
+            Self::WrongSize => "the object was allocated with another size",
             Self::NoRoom => "there is no memory to defer the free; wait for readers, then free it",
             Self::Corrupt => "memory around the object was overwritten",
             Self::Unchecked => "the cache has debugging and the object was not checked",

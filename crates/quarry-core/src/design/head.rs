@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use crate::debug::CacheDebug;
 use crate::era::Era;
 use crate::geometry::{CacheFlags, Geometry};
+use crate::harden::Armour;
 use crate::machine::SpinLock;
 use crate::merge::Merged;
 use crate::name::Name;
@@ -83,12 +84,16 @@ pub struct CacheHead {
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
     pub(crate) flags: CacheFlags,
+    /// Bytes of an object that are its user's.
+    pub(crate) usable: u32,
     /// Sets up the objects of new slabs.
     pub(crate) ctor: Option<Constructor>,
     /// Counts what happens without a CPU's slot.
     pub(crate) shared_stats: SharedStats,
     /// Objects whose free found a lock re-entered: a stack linked through their first word.
     deferred: AtomicPtr<u8>,
+    /// The last address that a drain did not give to a slab, because no object begins there.
+    pub(crate) dropped: AtomicPtr<u8>,
     /// References and names, if other caches were merged into this one.
     pub(crate) merged: Merged,
     /// Frees that wait for readers.
@@ -97,6 +102,8 @@ pub struct CacheHead {
     pub(crate) rcu_noted: AtomicU32,
     /// State of debugging, in the machine's structure range; null without debugging.
     debug: *const CacheDebug,
+    /// State of hardening and, behind it, of the design, in the machine's structure range; null without hardening.
+    armour: *const Armour,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) links: UnsafeCell<ListLinks>,
 }
@@ -123,19 +130,44 @@ impl CacheHead {
         unsafe { self.debug.as_ref() }
     }
 
+    /// Gives a new cache the place of its state of hardening.
+    ///
+    /// # Safety
+    ///
+    /// It is initialised before other code knows the cache, and lives as long as that.
+    pub(crate) unsafe fn set_armour(&mut self, armour: NonNull<Armour>) {
+        self.armour = armour.as_ptr();
+    }
+
+    /// Says which bytes of an object are its user's, where that are not all.
+    pub(crate) fn set_usable(&mut self, bytes: u32) {
+        self.usable = bytes;
+        self.merged = Merged::new(bytes);
+    }
+
+    /// State of hardening, if the cache is hardened.
+    #[inline(always)]
+    pub(crate) fn armour(&self) -> Option<&Armour> {
+        // SAFETY: null, or of `set_armour`, whose caller keeps it alive.
+        unsafe { self.armour.as_ref() }
+    }
+
     pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
         Self {
             name: Name::new(spec.name),
             era,
             geometry,
             flags: spec.flags,
+            usable: spec.object_size,
             ctor: spec.ctor,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
+            dropped: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
             rcu: Batches::new(),
             rcu_noted: AtomicU32::new(0),
             debug: core::ptr::null(),
+            armour: core::ptr::null(),
             links: UnsafeCell::new(ListLinks::new()),
         }
     }
@@ -191,7 +223,7 @@ impl CacheHead {
     fn deferred_link(&self) -> usize {
         let layout = &self.geometry.layout;
         match layout.free_pointer {
-            Some(pointer) if self.flags.debug() || self.ctor.is_some() => {
+            Some(pointer) if self.flags.checked() || self.ctor.is_some() => {
                 (layout.red_left_pad + pointer) as usize
             }
             _ => 0,

@@ -55,6 +55,8 @@ pub struct Features {
     /// No kernel has the design, which is for programs. Its releases are those whose rules it takes where it has none of
     /// its own.
     pub for_programs: bool,
+    /// Free objects hold a link at most, which a trailer has room for: caches can be hardened ([`crate::harden`]).
+    pub hardens: bool,
 }
 
 impl Features {
@@ -65,6 +67,7 @@ impl Features {
         sheaves: false,
         shared_slabs: false,
         for_programs: false,
+        hardens: false,
     };
 }
 

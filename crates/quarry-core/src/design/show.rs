@@ -84,6 +84,10 @@ pub trait Show: Sized {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy>;
 
+    /// Calls `look` for the free objects that the running CPU keeps ready, in two runs, the newest last; not if another
+    /// context uses them. By default there are none. `look` is bound by the rule of [`Show::at_rest`].
+    fn kept<M: Machine>(&self, _env: Env<'_, M>, _look: impl FnOnce([&[NonNull<u8>]; 2])) {}
+
     /// Checks all lists and counters.
     ///
     /// # Errors

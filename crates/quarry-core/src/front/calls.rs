@@ -49,7 +49,7 @@ impl<T: CpuFront> Allocate for T {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
-        if env.cache.flags.debug() {
+        if env.cache.flags.checked() {
             return false;
         }
         let mut filled = 0;
@@ -87,7 +87,8 @@ impl<T: CpuFront> Free for T {
         unsafe { self.push_own_step(env, object) }
     }
 
-    #[inline]
+    // Always: the slow path of heaps is this one, though hardened caches call it, too.
+    #[inline(always)]
     unsafe fn free_slow<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -120,7 +121,7 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
+        if env.cache.flags.checked() {
             return Err(FreeError::Unchecked);
         }
         let mut left = 0..slots.len();

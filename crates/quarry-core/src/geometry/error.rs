@@ -71,6 +71,11 @@ pub enum GeometryError {
         /// The era's limit.
         limit: u32,
     },
+    /// Hardening is asked of a design that cannot have it.
+    NoHardening {
+        /// The design.
+        design: &'static str,
+    },
     /// Debugging is asked of a design that has none.
     NoDebugging {
         /// The design.
@@ -125,6 +130,11 @@ impl fmt::Display for GeometryError {
                 f,
                 "a slab would hold {objects} objects, above the era's limit of {limit}; \
                  lower slub_min_order or slub_min_objects"
+            ),
+            Self::NoHardening { design } => write!(
+                f,
+                "{design} cannot be hardened, as its free objects hold more than a link; take \
+                 magazine, sheaf, slub or slubq"
             ),
             Self::NoDebugging { design } => write!(
                 f,

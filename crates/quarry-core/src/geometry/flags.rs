@@ -49,6 +49,9 @@ impl CacheFlags {
     /// size.
     pub const NO_SHEAVES: Self = CacheFlags(1 << 13);
 
+    /// The objects have a trailer, and the cache a facade ([`crate::harden`]). Heaps set it.
+    pub const HARDENED: Self = CacheFlags(1 << 14);
+
     /// The flags that switch debugging on (`SLAB_DEBUG_FLAGS`).
     pub const DEBUG: Self = CacheFlags(
         Self::RED_ZONE.0
@@ -110,6 +113,11 @@ impl CacheFlags {
     /// True if allocations and frees have to pass [`crate::debug`].
     pub const fn debug(self) -> bool {
         self.intersects(Self::DEBUG)
+    }
+
+    /// True if allocations and frees have to pass [`crate::debug`] or [`crate::harden`], one by one.
+    pub const fn checked(self) -> bool {
+        self.intersects(Self::DEBUG.union(Self::HARDENED))
     }
 
     /// The flags of a list such as `hwcache,rcu`; the empty list is no flags.

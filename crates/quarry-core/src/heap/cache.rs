@@ -52,7 +52,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         work(self.heap.machine(), Work::Call);
         match self.body.design.alloc_fast(self.env(), node) {
             None => {
-                let bytes = self.body.head.geometry.layout.object_size;
+                let bytes = self.body.head.usable;
                 self.heap.alloc_slow(self.body, node, bytes, site)
             }
             object => object,
@@ -165,7 +165,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// Only readers that run already may still use the object.
     pub unsafe fn free_rcu(&self, object: NonNull<u8>) -> Result<(), FreeError> {
         // SAFETY: the caller vouches that only readers that run already use the object.
-        unsafe { self.body.design.free_rcu(self.env(), object) }
+        unsafe { self.body.behind().free_rcu(self.env(), object) }
     }
 
     /// Destroys the cache, or gives up this reference to it if it has others by merging; its name
@@ -216,7 +216,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // SAFETY: the cache is off the list, and by the caller's contract no other code uses it.
         unsafe { self.heap.free_aliases(&self.body.head) };
         // SAFETY: no slab is left, and by the caller's contract no other code uses the cache.
-        unsafe { self.body.design.release(self.env()) };
+        unsafe { self.heap.release_design(self.body) };
         // SAFETY: the cache is off the list, and no other code uses it.
         unsafe { self.heap.free_body(NonNull::from(self.body)) };
         Ok(())

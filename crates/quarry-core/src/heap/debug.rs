@@ -2,9 +2,12 @@
 
 use super::{CacheView, Heap};
 use crate::debug::{self, CallSite, Reporter, SlubDebug, Tracer, Validation};
-use crate::design::Design;
+use core::ptr::NonNull;
+
+use crate::design::{Design, FreeError};
 use crate::geometry::GeometryError;
 use crate::machine::Machine;
+use crate::sync::Ordering;
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Switches debugging on for the caches that the setting names and that are made from now on,
@@ -42,6 +45,36 @@ impl<M: Machine, D: Design> CacheView<'_, M, D> {
     /// counters are looked at. The cache may be in use: others wait meanwhile.
     #[track_caller]
     pub fn validate(&self) -> Validation {
-        debug::validate(&self.body.design, self.env(), CallSite::caller())
+        debug::validate(self.body.behind(), self.env(), CallSite::caller())
+    }
+
+    /// Looks through the objects that the running CPU keeps ready, the newest 64 of each run, for addresses that are no
+    /// object's start and for objects that are there twice: frees that a fast path took without a look. An address that a
+    /// drain has dropped counts, too. Reports the first; true if there is none.
+    #[track_caller]
+    pub fn check_kept(&self) -> bool {
+        /// Objects of a run that are looked at: each is compared with all others.
+        const LOOKED_AT: usize = 64;
+        let (env, design) = (self.env(), self.body.behind());
+        let dropped = env.cache.dropped.load(Ordering::Relaxed);
+        let mut found = NonNull::new(dropped).map(|object| (object, FreeError::NotAnObject));
+        design.kept(env, |runs| {
+            let [older, newer] = runs.map(|run| &run[run.len().saturating_sub(LOOKED_AT)..]);
+            let wrong = |(at, object): (usize, &NonNull<u8>)| {
+                let exact = design.find_slot(env, *object);
+                let mut before = older.iter().chain(newer).take(at);
+                let error = match exact.is_ok_and(|place| place.exact) {
+                    true if before.any(|other| other == object) => FreeError::DoubleFree,
+                    true => return None,
+                    false => FreeError::NotAnObject,
+                };
+                Some((*object, error))
+            };
+            found = found.or_else(|| older.iter().chain(newer).enumerate().find_map(wrong));
+        });
+        if let Some((object, error)) = found {
+            debug::found_late(env, object, error, CallSite::caller());
+        }
+        found.is_none()
     }
 }

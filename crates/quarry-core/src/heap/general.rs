@@ -8,7 +8,9 @@ use core::any::TypeId;
 use core::ptr::NonNull;
 
 use super::Heap;
+use crate::debug::CallSite;
 use crate::design::{Design, Env};
+use crate::harden;
 use crate::machine::{Machine, NodeId};
 use crate::system::System;
 
@@ -54,6 +56,11 @@ impl<M: Machine> Env<'_, M> {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let heap = Heap::<M, D>::of_system(self.system)?;
+        if let Some(class) = heap.kmalloc_cache(bytes)
+            && let Some(hardened) = class.body.hardened()
+        {
+            return harden::alloc(hardened, class.env(), node, bytes, true, CallSite::UNKNOWN);
+        }
         match heap.kmalloc_cache(bytes) {
             // A class with debugging keeps nothing per CPU, so its checked way is as direct.
             Some(class) if !class.head().flags().debug() => {
@@ -74,6 +81,10 @@ impl<M: Machine> Env<'_, M> {
         };
         // SAFETY: the object is allocated, so its class has a slab and is not destroyed meanwhile.
         let freed = match unsafe { heap.cache_of(object) } {
+            Some(class) if class.body.hardened().is_some() => {
+                // SAFETY: the caller guarantees that the object has no user left.
+                unsafe { heap.free_hardened_direct(class.body, object) }
+            }
             Some(class) if !class.head().flags().debug() => {
                 // SAFETY: the caller guarantees that the object has no user left.
                 unsafe { class.body.design.free_direct(class.env(), object) }

@@ -22,14 +22,14 @@ use super::{Cache, CacheBody, CreateError, Heap, ZERO_SIZE_ADDRESS};
 use crate::debug::CallSite;
 use crate::design::{CacheSpec, Design, FreeError};
 use crate::geometry::{
-    CacheFlags, KmallocClass, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index,
-    kmalloc_params,
+    CacheFlags, KmallocClass, KmallocService, KmallocTarget, TRAILER, kmalloc_classes,
+    kmalloc_index, kmalloc_params,
 };
 use crate::machine::{Machine, NodeId, Work, work};
 use crate::name::Name;
 use crate::page::{PageKind, Pfn};
 use crate::sync::{AtomicPtr, Ordering};
-use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP, quarter, quarter_end};
+use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP, System, quarter, quarter_end};
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// The cache of a size, if it is made, by a place of [`System::by_size`] or of the table for aligned objects. Larger sizes
@@ -37,7 +37,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     #[inline(always)]
     fn placed(&self, places: &[AtomicPtr<()>], bytes: usize) -> Option<&CacheBody<D>> {
         let place = match bytes <= SMALL_MAX {
-            true => places.get((bytes + SMALL_STEP - 1) / SMALL_STEP)?,
+            // Rounded up by a mask: `div_ceil` would test the rest.
+            true => places.get(((bytes + (SMALL_STEP - 1)) & !(SMALL_STEP - 1)) / SMALL_STEP)?,
             false => {
                 // Rarer than small sizes, whose place is where the code goes on.
                 cold_path();
@@ -52,19 +53,28 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// The cache of a kmalloc class, made at its first use.
     #[inline]
-    fn class(&self, target: KmallocTarget) -> Option<&CacheBody<D>> {
+    pub(super) fn class(&self, target: KmallocTarget) -> Option<&CacheBody<D>> {
         let KmallocTarget::Class(class) = target else {
             return None;
         };
-        self.made(class.index)
-            .or_else(|| self.make_class(class).ok())
+        let made = match self.hardens() {
+            true => self.made_hardened(class.index),
+            false => self.made(class.index),
+        };
+        made.or_else(|| self.make_class(class).ok())
     }
 
     /// The cache of an index, if it is made.
     #[inline]
     fn made(&self, index: u32) -> Option<&CacheBody<D>> {
+        Self::in_place(&self.system.classes[index as usize])
+    }
+
+    /// The cache in a place of a table of classes.
+    #[inline]
+    pub(super) fn in_place(place: &AtomicPtr<()>) -> Option<&CacheBody<D>> {
         // Acquire: pairs with the Release in `publish`.
-        let body = self.system.classes[index as usize].load(Ordering::Acquire);
+        let body = place.load(Ordering::Acquire);
         let body = body.cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
         unsafe { body.as_ref() }
@@ -94,6 +104,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 }
             }
         };
+        if self.hardens() {
+            fill(&self.system.hardened_by_size, &|at| at * SMALL_STEP);
+            return self.completed(body);
+        }
         fill(&self.system.by_size, &|at| at * SMALL_STEP);
         fill(&self.system.by_aligned_size, &|at| match at * SMALL_STEP {
             bytes @ ..=SMALL_STEP => bytes,
@@ -108,24 +122,36 @@ impl<M: Machine, D: Design> Heap<M, D> {
             );
             end
         });
-        // It is published, so this comes to an end.
+        self.completed(body)
+    }
+
+    /// A class with what debugging needs. It is published, so this comes to an end.
+    fn completed<'a>(&'a self, body: &'a CacheBody<D>) -> Result<&'a CacheBody<D>, CreateError> {
         self.make_what_debugging_needs(body)?;
         Ok(body)
     }
 
     /// The class of a size.
     #[inline(always)]
-    fn index_of(&self, bytes: usize) -> Option<u32> {
+    pub(super) fn index_of(&self, bytes: usize) -> Option<u32> {
         self.system.kmalloc.index(&self.system.params, bytes as u64)
     }
 
     /// Forgets a cache that is destroyed, if it is a kmalloc class: it is made anew at its next use.
     pub(super) fn unpublish(&self, body: &CacheBody<D>) {
         let body = core::ptr::from_ref(body).cast_mut().cast();
-        let system = &self.system;
-        let places = system.by_size.iter().chain(&system.by_aligned_size);
-        let places = places.chain(&system.by_quarter);
-        for place in system.classes.iter().chain(places) {
+        let System {
+            classes,
+            by_size,
+            by_aligned_size,
+            by_quarter,
+            hardened_classes,
+            hardened_by_size,
+            ..
+        } = &self.system;
+        let places = classes.iter().chain(by_size).chain(by_aligned_size);
+        let places = places.chain(by_quarter).chain(hardened_classes);
+        for place in places.chain(hardened_by_size) {
             // Relaxed: by the contract of `destroy` no other thread uses the cache.
             let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());
             let _ = place.compare_exchange(body, nothing, order, order);
@@ -151,7 +177,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
     fn publish<'a>(&'a self, index: u32, body: &'a CacheBody<D>) -> &'a CacheBody<D> {
         // Release: publishes the body. Acquire on failure: another thread's body is used instead;
         // this one stays on the list, empty.
-        let stored = self.system.classes[index as usize].compare_exchange(
+        let classes = match self.hardens() {
+            true => &self.system.hardened_classes,
+            false => &self.system.classes,
+        };
+        let stored = classes[index as usize].compare_exchange(
             core::ptr::null_mut(),
             core::ptr::from_ref(body).cast_mut().cast(),
             Ordering::AcqRel,
@@ -172,7 +202,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// page holds. Kernels panic at this point of their boot.
     pub fn make_kmalloc_caches(&self) -> Result<(), CreateError> {
         for class in kmalloc_classes(self.system.kmalloc, &self.system.params) {
-            if self.made(class.index).is_none() {
+            if self.made(class.index).is_none() && self.made_hardened(class.index).is_none() {
                 self.make_class(class)?;
             }
         }
@@ -182,7 +212,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// The cache that serves kmallocs of this size; `None` for 0 bytes and for sizes that go to
     /// the page allocator or fail.
     pub fn kmalloc_cache(&self, bytes: usize) -> Option<Cache<'_, M, D>> {
-        let target = kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64);
+        let bytes = match self.hardens() && bytes != 0 {
+            true => bytes as u64 + u64::from(TRAILER),
+            false => bytes as u64,
+        };
+        let target = kmalloc_index(self.system.kmalloc, &self.system.params, bytes);
         self.class(target).map(|body| Cache::new(self, body))
     }
 
@@ -255,6 +289,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         node: Option<NodeId>,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
+        if self.hardens() && bytes != 0 {
+            return self.kmalloc_hardened_or_pages(bytes, 1, node, site);
+        }
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => match self.class(target) {
                 Some(body) => self.kmalloc_of_class(body, bytes, node, site),
@@ -279,7 +316,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     #[cold]
-    fn kmalloc_large(&self, order: u32, node: Option<NodeId>) -> Option<NonNull<u8>> {
+    pub(super) fn kmalloc_large(&self, order: u32, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let pages = &self.system.pages;
         let block = || pages.alloc(order, node);
         let pfn = pages.claimed_as(PageKind::LargeKmalloc, order, block)?;
@@ -351,7 +388,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// The cache of the slab that an address is in, by the descriptor of the address's own page. `None` with designs
     /// whose slabs hold objects of all caches: their kfree is their own.
     #[inline(always)]
-    fn class_of(&self, object: NonNull<u8>) -> Option<&CacheBody<D>> {
+    pub(super) fn class_of(&self, object: NonNull<u8>) -> Option<&CacheBody<D>> {
         if D::FEATURES.shared_slabs {
             return None;
         }

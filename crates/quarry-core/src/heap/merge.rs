@@ -13,7 +13,8 @@ use crate::sync::Ordering;
 impl<M: Machine, D: Design> Heap<M, D> {
     /// The rules by which this heap merges caches, if it does.
     fn merge_rules(&self) -> Option<&'static MergeRules> {
-        D::merge_rules(self.system.era).filter(|_| self.system.boot.merge)
+        let boot = &self.system.boot;
+        D::merge_rules(self.system.era).filter(|_| boot.merge && !boot.hardening.caches())
     }
 
     /// Makes what new caches can be merged into from the start.

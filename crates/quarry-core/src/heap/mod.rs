@@ -12,6 +12,7 @@
 mod cache;
 mod debug;
 mod general;
+mod hardened;
 mod kmalloc;
 mod merge;
 mod owned;
@@ -31,7 +32,9 @@ use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, MachineParams,
+    TRAILER,
 };
+use crate::harden::Hardened;
 use crate::machine::{Guard, Machine};
 use crate::page::{BootError, PageAllocator, PageConfig, TrimPolicy, Trimmed};
 use crate::rcu;
@@ -146,6 +149,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
             cache_line: topology.cache_line,
         };
         let kmalloc = D::kmalloc_rules(era).ok_or(GeometryError::UnknownEra { era })?;
+        if boot.hardening.caches() && !D::FEATURES.hardens {
+            return Err(GeometryError::NoHardening { design: D::NAME }.into());
+        }
         let pages = PageAllocator::with_config(machine, config).map_err(CreateError::Boot)?;
         let shared = pages
             .meta()
@@ -240,7 +246,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Result<&CacheBody<D>, CreateError> {
         // A region's block is aligned to its size.
         const { assert!(size_of::<CacheBody<D>>().next_power_of_two() >= PLACE_BYTES) };
-        let (spec, geometry) = self.settle_flags(*spec)?;
+        let (asked, (spec, geometry)) = (spec.object_size, self.settle(*spec)?);
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
         let place = self
@@ -263,13 +269,31 @@ impl<M: Machine, D: Design> Heap<M, D> {
             // SAFETY: `free_body` frees it with the cache.
             unsafe { head.set_debug(debug) };
         }
+        if spec.flags.contains(CacheFlags::HARDENED) {
+            let meta = self.system.pages.meta();
+            let Some(armour) = meta.alloc(machine, size_of::<Hardened<D>>()) else {
+                // SAFETY: no other code knows the block, and it is still zeroed.
+                unsafe {
+                    self.system
+                        .free_meta(place.cast(), size_of::<CacheBody<D>>())
+                };
+                return Err(CreateError::NoRoom);
+            };
+            let is_class = spec.object_size == asked;
+            head.set_usable(if is_class { asked - TRAILER } else { asked });
+            // SAFETY: `create_hardened` initialises it; `free_body` frees it with the cache.
+            unsafe { head.set_armour(armour.cast()) };
+        }
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region); the
         // head is the first field.
         unsafe { place.cast::<CacheHead>().write(head) };
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
-        // SAFETY: the heap made `shared` (`D::share`) and frees it after its caches.
-        let design = unsafe { D::create(self.env(head), self.system.shared.cast()) };
+        let design = match spec.flags.contains(CacheFlags::HARDENED) {
+            true => self.create_hardened(&spec, head),
+            // SAFETY: the heap made `shared` (`D::share`) and frees it after its caches.
+            false => unsafe { D::create(self.env(head), self.system.shared.cast()) },
+        };
         let Some(design) = design else {
             // SAFETY: no other code knows the block.
             unsafe { self.free_body(place) };
@@ -296,7 +320,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         if listed.is_err() {
             // SAFETY: the cache is on no list, so no other code knows it.
-            unsafe { body.design.release(self.env(head)) };
+            unsafe { self.release_design(body) };
             // SAFETY: `create_body` took the block; the cache was not listed, so no other code knows it.
             unsafe { self.free_body(place) };
         }
@@ -365,6 +389,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if let Some(debug) = head.debug().map(NonNull::from) {
             // SAFETY: `create_debug` took the block for these bytes; the cache is not used.
             unsafe { self.system.free_meta(debug.cast(), size_of::<CacheDebug>()) };
+        }
+        if let Some(armour) = head.armour().map(NonNull::from) {
+            // SAFETY: `create_body` took the block for these bytes; the cache is not used.
+            unsafe {
+                self.system
+                    .free_meta(armour.cast(), size_of::<Hardened<D>>())
+            };
         }
         // SAFETY: the region handed out this block for these bytes.
         unsafe {
@@ -450,8 +481,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if let Some(caches) = self.system.caches.lock(self.machine()) {
             self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
-                rcu::settle(&cache.body.design, env);
-                cache.body.design.shrink(env);
+                cache.drain_ring();
+                rcu::settle(cache.body.behind(), env);
+                cache.body.behind().shrink(env);
             });
         }
         drop(pass);
@@ -463,8 +495,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if let Some(caches) = self.system.caches.lock(self.machine()) {
             self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
-                rcu::settle(&cache.body.design, env);
-                cache.body.design.reap(env, now_ns);
+                rcu::settle(cache.body.behind(), env);
+                cache.body.behind().reap(env, now_ns);
             });
         }
     }
@@ -524,7 +556,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match self.system.caches.lock(self.machine()) {
             Some(caches) => self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
-                missed += cache.body.design.quiesce(env, wait);
+                missed += cache.body.behind().quiesce(env, wait);
             }),
             None => missed += 1,
         }
@@ -550,7 +582,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         if let Some(caches) = caches {
             self.walk(&caches, &mut |cache| {
-                cache.body.design.resume(self.env(&cache.body.head));
+                cache.body.behind().resume(self.env(&cache.body.head));
             });
         }
         self.system.pages.resume();

@@ -83,7 +83,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         Some(OwnedObject {
             home: Home::Cache(*self),
             at: self.alloc()?,
-            bytes: self.head().geometry().layout.object_size as usize,
+            bytes: self.head().usable as usize,
         })
     }
 }

@@ -31,6 +31,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         bytes: u32,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
+        if body.head.armour().is_some() {
+            return self.alloc_slow_hardened(body, node, bytes as usize, site);
+        }
         match body.design.alloc_slow(self.env(&body.head), node) {
             None => self.alloc_missed(body, node, bytes, site),
             object => object,
@@ -49,6 +52,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         object: NonNull<u8>,
         site: CallSite,
     ) -> Result<(), FreeError> {
+        if body.head.armour().is_some() {
+            // SAFETY: the caller vouches that the object has no user left.
+            return unsafe { self.free_slow_hardened(body, object, site) };
+        }
         // SAFETY: the caller vouches that the object has no user left.
         match unsafe { body.design.free_slow(self.env(&body.head), object) } {
             Ok(()) => Ok(()),
@@ -101,12 +108,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// The owner of an object, if it is in a slab.
-    fn describe(&self, object: NonNull<u8>) -> Option<Described> {
+    pub(super) fn describe(&self, object: NonNull<u8>) -> Option<Described> {
         // SAFETY: the handle is not used longer than this call. A mistaken free of an object of a
         // cache that is being destroyed meanwhile is the one case that is not covered, as in
         // `kfree`: caches are only destroyed when they have no slabs.
         let owner = unsafe { self.cache_of(object) }?;
-        Some(debug::describe(&owner.body.design, owner.env(), object))
+        Some(debug::describe(owner.body.behind(), owner.env(), object))
     }
 
     /// Reports a kfree of what belongs to no cache.
@@ -132,7 +139,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
         slots: &mut [Option<NonNull<u8>>],
         site: CallSite,
     ) -> bool {
-        if !self.body.head.flags.debug() {
+        if !self.body.head.flags.checked() {
             return false;
         }
         for filled in 0..slots.len() {
@@ -162,12 +169,12 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
         error: FreeError,
         site: CallSite,
     ) -> Result<(), FreeError> {
-        let debug = self.body.head.flags.debug();
+        let debug = self.body.head.flags.checked();
         let mut result = if debug { Ok(()) } else { Err(error) };
         for slot in slots {
             let Some(object) = *slot else { continue };
             if !debug {
-                let error = debug::reason(&self.body.design, self.env(), object);
+                let error = debug::reason(self.body.behind(), self.env(), object);
                 let owner = self.heap.describe(object);
                 debug::refused(self.env(), object, error, site, owner);
                 continue;

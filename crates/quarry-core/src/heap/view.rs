@@ -11,6 +11,7 @@ use crate::name::Name;
 use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
+use crate::system::System;
 
 /// Files in sysfs that tell a cache's debug flags.
 const DEBUG_ATTRIBUTES: &[(&str, CacheFlags)] = &[
@@ -125,29 +126,31 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
     /// Empties per-CPU state and gives every empty slab back. Returns how many CPUs were busy and
     /// kept theirs.
     pub fn shrink(&self) -> u32 {
-        rcu::settle(&self.body.design, self.env());
-        let busy = self.body.design.shrink(self.env());
+        self.drain_ring();
+        rcu::settle(self.body.behind(), self.env());
+        let busy = self.body.behind().shrink(self.env());
         debug::deliver(self.env());
         busy
     }
 
     /// Empties per-CPU state into the slabs. Returns how many CPUs were busy.
     pub fn flush(&self) -> u32 {
-        rcu::settle(&self.body.design, self.env());
-        let busy = self.body.design.flush(self.env());
+        self.drain_ring();
+        rcu::settle(self.body.behind(), self.env());
+        let busy = self.body.behind().flush(self.env());
         debug::deliver(self.env());
         busy
     }
 
     /// Counters; those of CPUs that are busy at this moment are missing.
     pub fn stats(&self) -> Stats {
-        self.body.design.stats(self.env())
+        self.body.behind().stats(self.env())
     }
 
     /// Usage of the cache's memory. Costs time proportional to the pages ever used.
     pub fn usage(&self) -> Usage {
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
-        self.body.design.usage(self.env())
+        self.body.behind().usage(self.env())
     }
 
     /// One node's part of the usage. Costs at most as much as [`CacheView::usage`].
@@ -156,7 +159,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
             return NodeUsage::default();
         }
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
-        self.body.design.node_usage(self.env(), node)
+        self.body.behind().node_usage(self.env(), node)
     }
 
     /// One CPU's part: its counters and slabs; empty if the CPU is busy at this moment.
@@ -164,19 +167,24 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         if cpu.0 >= self.topology().cpus {
             return CpuUsage::default();
         }
-        self.body.design.cpu_usage(self.env(), cpu)
+        self.body.behind().cpu_usage(self.env(), cpu)
     }
 
     /// Sets a counter to 0. Returns how many CPUs were busy and kept theirs.
     pub fn clear_stat(&self, stat: Stat) -> u32 {
-        self.body.design.clear_stat(self.env(), stat)
+        self.body.behind().clear_stat(self.env(), stat)
     }
 
     /// True if kmalloc allocates from this cache.
     pub fn serves_kmalloc(&self) -> bool {
         let me = core::ptr::from_ref(self.body).cast_mut();
         // Relaxed: the address is compared and not followed.
-        let mut classes = self.heap.system.classes.iter();
+        let System {
+            classes,
+            hardened_classes,
+            ..
+        } = &self.heap.system;
+        let mut classes = classes.iter().chain(hardened_classes);
         classes.any(|class| class.load(Ordering::Relaxed) == me.cast())
     }
 
@@ -213,7 +221,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
             let mut batch = [None; BATCH];
             let mut count = 0;
             self.body
-                .design
+                .behind()
                 .live_objects(env, from, true, &mut |slot| {
                     batch[count] = debug::live(env, slot);
                     count += usize::from(batch[count].is_some());
@@ -238,10 +246,12 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
     pub fn live(&self) -> Result<u64, Busy> {
         let env = self.env();
         let mut live = 0;
-        self.body.design.live_objects(env, 0, false, &mut |slot| {
-            live += u64::from(debug::live(env, slot).is_some());
-            true
-        })?;
+        self.body
+            .behind()
+            .live_objects(env, 0, false, &mut |slot| {
+                live += u64::from(debug::live(env, slot).is_some());
+                true
+            })?;
         Ok(live)
     }
 
@@ -251,7 +261,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
     ///
     /// The first contradiction, or that the cache was busy and was not looked at.
     pub fn check_consistency(&self) -> Result<(), CheckError> {
-        self.body.design.check_consistency(self.env())
+        self.body.behind().check_consistency(self.env())
     }
 
     /// Value of a tunable or attribute by its sysfs name.
@@ -259,13 +269,13 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         if let Some((_, flag)) = DEBUG_ATTRIBUTES.iter().find(|(known, _)| *known == name) {
             return Some(u64::from(self.body.head.flags.contains(*flag)));
         }
-        self.body.design.attribute(&self.body.head, name)
+        self.body.behind().attribute(&self.body.head, name)
     }
 
     /// Sets a tunable by its sysfs name. `false` if the design has no writable one of that name.
     /// Ranges are the caller's to check ([`Table::check`](crate::tunables::Table::check)).
     pub fn set_attribute(&self, name: &str, value: u64) -> bool {
-        self.body.design.set_attribute(self.env(), name, value)
+        self.body.behind().set_attribute(self.env(), name, value)
     }
 
     /// Empties per-CPU state, gives every empty slab back, and checks that no object is left.
@@ -278,7 +288,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         reason = "it names objects, and there is no heap to box it in"
     )]
     pub fn check_unused(&self) -> Result<(), DestroyError> {
-        debug::release(&self.body.design, self.env());
+        debug::release(self.body.behind(), self.env());
         let mut error = DestroyError::new(self.name(), self.shrink());
         let walked = self.for_each_live_with_track(|object, track| {
             if let Some(place) = error.first.get_mut(error.live as usize) {

@@ -83,6 +83,13 @@ impl<K: Kind> Show for Sheaves<K> {
             .walk_live_at_rest(env, rest.slots(), queued, from, found)
     }
 
+    fn kept<M: Machine>(&self, env: Env<'_, M>, look: impl FnOnce([&[NonNull<u8>]; 2])) {
+        self.cpu.try_with(env.machine(), |cpu, _| {
+            let spare = cpu.spare.as_ref().map_or(&[][..], Sheaf::objects);
+            look([spare, cpu.stack.filled()]);
+        });
+    }
+
     fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         let (sheaves, rest) = self.rest(env)?;
         let checked = self.check_sheaves(env, &sheaves);

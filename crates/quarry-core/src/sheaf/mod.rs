@@ -128,6 +128,7 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
         sysfs: true,
         sheaves: true,
         for_programs: K::FOR_PROGRAMS,
+        hardens: true,
         ..Features::NONE
     };
     const DEFAULT_ERA: Era = K::DEFAULT_ERA;

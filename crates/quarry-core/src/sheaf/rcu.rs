@@ -22,7 +22,7 @@ impl<K: Kind> Sheaves<K> {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        if env.cache.flags().debug() {
+        if env.cache.flags().checked() {
             // SAFETY: the caller vouches that only readers that run already use the object.
             return unsafe { rcu::defer(self, env, object) };
         }

@@ -12,6 +12,7 @@ use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::Machine;
 use crate::page::Pfn;
+use crate::sync::Ordering;
 
 /// Number of objects of other slabs that a bulk free looks past for more of the same slab.
 const LOOKAHEAD: usize = 3;
@@ -185,6 +186,7 @@ impl Slub {
             let slab = match checked {
                 Ok(slab) => slab,
                 Err(error) => {
+                    env.cache.dropped.store(object.as_ptr(), Ordering::Relaxed);
                     result = result.and(Err(error));
                     continue;
                 }

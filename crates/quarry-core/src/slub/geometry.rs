@@ -47,7 +47,7 @@ pub use rules::{
 };
 
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, Layout, MachineParams,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, Layout, MachineParams, TRAILER,
     WORD_BYTES, up,
 };
 
@@ -157,6 +157,8 @@ pub fn layout(
     let mut end = inuse;
     let free_pointer = match rules.free_pointer {
         FreePointer::None => None,
+        // In the trailer, out of the user's reach.
+        _ if cache.flags.contains(CacheFlags::HARDENED) => Some(object_size - TRAILER),
         _ if free_pointer_outside(rules, cache, recorded) => {
             end += WORD_BYTES;
             Some(inuse)

@@ -123,6 +123,7 @@ unsafe impl Design for Slub {
     const GROWS_BY_KMALLOC: bool = false;
     const FEATURES: Features = Features {
         sysfs: true,
+        hardens: true,
         ..Features::NONE
     };
     const DEFAULT_ERA: Era = Era::V6_18;

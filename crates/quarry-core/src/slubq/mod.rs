@@ -119,6 +119,7 @@ unsafe impl Design for Slubq {
     const GROWS_BY_KMALLOC: bool = false;
     const FEATURES: Features = Features {
         sysfs: true,
+        hardens: true,
         ..Features::NONE
     };
     const DEFAULT_ERA: Era = Era::V2_6_35;

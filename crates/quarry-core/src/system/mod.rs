@@ -51,6 +51,10 @@ pub struct System<M: Machine> {
     pub(crate) shared: NonNull<()>,
     /// Bodies of the kmalloc caches, as the heap makes them.
     pub(crate) classes: [AtomicPtr<()>; KmallocClass::INDEXES],
+    /// The same of a hardened heap, which leaves the others empty: fast paths find no class.
+    pub(crate) hardened_classes: [AtomicPtr<()>; KmallocClass::INDEXES],
+    /// The same as `by_size`, of requests with their trailers.
+    pub(crate) hardened_by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     /// The same for objects that are aligned as every type of their size is in C: sizes from [`SMALL_ALIGN`] on are
@@ -94,6 +98,8 @@ impl<M: Machine> System<M> {
             design,
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            hardened_classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            hardened_by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_aligned_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_quarter: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),

@@ -32,22 +32,45 @@ impl HostMachine {
     pub fn map_block(&self, bytes: usize, align: usize, zeroed: bool) -> Option<NonNull<u8>> {
         let page = os::page_bytes();
         let bytes = bytes.max(1).checked_next_multiple_of(page)?;
-        if !zeroed && let Some(block) = self.blocks.reuse(bytes, align) {
+        if !zeroed
+            && let Some(block) = self.blocks.reuse(bytes, align)
+            && self.open(block)
+        {
             return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
         }
         self.return_old_blocks(self.now_ns());
-        let mapped = if align <= page {
+        let guard = self.blocks.guard();
+        let mapped = if guard != 0 {
+            os::map_guarded(bytes, align.max(page), guard)?
+        } else if align <= page {
             os::map(bytes)?
         } else {
             os::map_aligned(bytes, align, page)?
         };
         let address = mapped.expose_provenance().get();
-        if self.blocks.add(Block { address, bytes }) {
+        let block = Block { address, bytes };
+        if self.blocks.add(block) {
             return Some(mapped);
         }
         // SAFETY: mapped just now, and no code has seen it.
-        unsafe { os::unmap(mapped, bytes) };
+        unsafe { self.blocks.unmap(block) };
         None
+    }
+
+    /// Makes a block that was kept accessible again; takes it out of the table if the system refuses.
+    fn open(&self, block: Block) -> bool {
+        let opened = self.blocks.guard() == 0 || os::protect(block.address, block.bytes, false);
+        if !opened && self.blocks.remove(block.address).is_some() {
+            self.unmap_freed(block);
+        }
+        opened
+    }
+
+    /// Puts a page that cannot be accessed on either side of each block. Nor can freed blocks that are kept. Only for a
+    /// machine that has mapped no block.
+    pub fn guard_blocks(&self) {
+        debug_assert_eq!(self.mapped_blocks().0, 0, "blocks without guards");
+        self.blocks.set_guard(os::page_bytes());
     }
 
     /// Bytes of a block of [`HostMachine::map_block`]; `None` if the address begins none of this machine's.
@@ -68,14 +91,18 @@ impl HostMachine {
         };
         let now_ns = self.now_ns();
         self.return_old_blocks(now_ns);
+        if self.blocks.guard() != 0 && !os::protect(removed.address, removed.bytes, true) {
+            self.unmap_freed(removed);
+            return true;
+        }
         let refused = loop {
             match self.blocks.keep(removed, now_ns) {
                 Keep::Done => return true,
-                Keep::After(older) => Self::unmap_freed(older),
+                Keep::After(older) => self.unmap_freed(older),
                 Keep::Refused => break removed,
             }
         };
-        Self::unmap_freed(refused);
+        self.unmap_freed(refused);
         true
     }
 
@@ -91,18 +118,16 @@ impl HostMachine {
         let freed = core::iter::from_fn(|| self.blocks.forget_kept(until_ns));
         freed
             .map(|block| {
-                Self::unmap_freed(block);
+                self.unmap_freed(block);
                 block.bytes
             })
             .sum()
     }
 
     /// Unmaps a block that was freed and taken out of the table.
-    fn unmap_freed(block: Block) {
-        if let Some(start) = NonNull::new(core::ptr::with_exposed_provenance_mut(block.address)) {
-            // SAFETY: B2 of `blocks`; the block was freed, so it has no user left.
-            unsafe { os::unmap(start, block.bytes) };
-        }
+    fn unmap_freed(&self, block: Block) {
+        // SAFETY: B2 of `blocks`; the block was freed, so it has no user left.
+        unsafe { self.blocks.unmap(block) };
     }
 
     /// Keeps freed blocks of at most these bytes together, or of an eighth of those in use, and 32 of them, instead of
@@ -129,8 +154,12 @@ impl HostMachine {
         let bytes = bytes.max(1).checked_next_multiple_of(os::page_bytes())?;
         // Out of the table meanwhile: the old address may be another mapping's as soon as the system has moved this one.
         let old = self.blocks.borrow(block.addr().get())?;
-        // SAFETY: B2 of `blocks`, and only the caller uses the block.
-        let moved = unsafe { os::remap(block, old.bytes, bytes) };
+        let moved = match self.blocks.guard() {
+            // SAFETY: B2 of `blocks`, and only the caller uses the block.
+            0 => unsafe { os::remap(block, old.bytes, bytes) },
+            // SAFETY: as above; blocks have such guards.
+            guard => unsafe { os::remap_guarded(block, old.bytes, bytes, guard) },
+        };
         let (now, new) = match moved {
             Some(moved) => {
                 let address = moved.expose_provenance().get();
@@ -233,6 +262,62 @@ mod tests {
         }
         assert_eq!(machine.return_kept_blocks(), 2 * bytes);
         assert_eq!(machine.return_kept_blocks(), 0);
+    }
+
+    /// True if a byte can be read: the system says so without a signal.
+    fn is_open(address: usize) -> bool {
+        let mut ends = [0; 2];
+        // SAFETY: the array can be written.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        let byte = core::ptr::without_provenance(address);
+        // SAFETY: the system refuses what cannot be read.
+        let written = unsafe { libc::write(ends[1], byte, 1) };
+        for end in ends {
+            // SAFETY: the test's own.
+            unsafe { libc::close(end) };
+        }
+        written == 1
+    }
+
+    /// The bytes on either side cannot be read, nor a block that was freed and is kept.
+    #[test]
+    fn guards_surround_blocks() {
+        let machine = machine();
+        machine.guard_blocks();
+        let page = os::page_bytes();
+        machine.keep_blocks(100 * page);
+        for align in [1, page, 16 * page] {
+            let block = machine
+                .map_block(3 * page, align, true)
+                .expect("address space");
+            assert!(block.addr().get().is_multiple_of(align));
+            fill(block, 3 * page, 7);
+            let start = block.addr().get();
+            let all = [start - 1, start, start + 3 * page - 1, start + 3 * page];
+            assert_eq!(all.map(is_open), [false, true, true, false]);
+            // SAFETY: the test uses the new block only.
+            let longer = unsafe { machine.remap_block(block, 5 * page) }.expect("space");
+            let start = longer.addr().get();
+            let all = [start - 1, start, start + 5 * page - 1, start + 5 * page];
+            assert_eq!(all.map(is_open), [false, true, true, false]);
+            assert_eq!((last(longer, 3 * page), last(longer, 5 * page)), (7, 0));
+            // SAFETY: the block is not used any more.
+            assert!(unsafe { machine.unmap_block(longer) });
+            assert!(!is_open(start));
+            // Others are too long or too short.
+            for pages in [4, 6] {
+                let other = machine.map_block(pages * page, 1, false).expect("space");
+                assert_ne!(other, longer);
+                // SAFETY: as above.
+                assert!(unsafe { machine.unmap_block(other) });
+            }
+            assert_eq!(machine.map_block(5 * page, 1, false), Some(longer));
+            fill(longer, 5 * page, 1);
+            // SAFETY: as above.
+            assert!(unsafe { machine.unmap_block(longer) });
+            machine.return_kept_blocks();
+        }
+        assert_eq!(machine.mapped_blocks(), (0, 0));
     }
 
     #[test]

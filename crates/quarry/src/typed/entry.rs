@@ -13,7 +13,7 @@
 //! ```
 //!
 //! * *free*: on the stack [`FREE`], or never used.
-//! * *live*: the [`Cache`](super::Cache) has the heap. [`Entry::watch`] is 0, or [`COUNTED`] for caches with debugging.
+//! * *live*: the [`Cache`](super::Cache) has the heap. [`Entry::watch`] is 0, or [`COUNTED`] for caches with debugging and hardened ones.
 //! * *orphaned*: the entry has the heap. The right to end the cache is a token, one for each entry. It is the
 //!   offset [`IDLE`] in [`Entry::left`]; or it is with the queue, or with the thread that attempts the end. Every free
 //!   counts `left` down. A free that finds no more than 0 objects there moves `left` back to about 0, which takes the
@@ -39,12 +39,12 @@
 //!
 //! * **E1** No object of a cache is allocated once its entry is orphaned: `Cache` is borrowed for an allocation, and
 //!   [`CacheView`](quarry_core::heap::CacheView)s, which others may get, have none.
-//! * **E2** A free of a cache without debugging touches the cache's or the heap's memory only in two cases:
+//! * **E2** A free of any other cache touches the cache's or the heap's memory only in two cases:
 //!   before the object counts as free; while it holds a CPU's slot or is inside the gate. A walk holds all
 //!   slots and stops the gate ([`CacheView::for_each_live`](quarry_core::heap::CacheView::for_each_live)). So when a
 //!   walk finds no object, no thread is inside a free of this cache.
-//! * **E3** Frees of caches with debugging, and of all orphaned ones, deliver reports behind that, unless a single step does
-//!   all: [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
+//! * **E3** Frees of caches with debugging, of hardened ones, and of all orphaned ones, deliver reports behind that, unless a
+//!   single step does all: [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
 //!   object.
 //! * **E4** A free that the walk of the first attempt does not see finds [`ORPHANED`] when it looks behind itself:
 //!   `watch` is set before the walk takes the slots and node locks. If the free took its slot or lock later, it
@@ -343,7 +343,7 @@ impl Entry {
         let entry = &TABLE[FREE.pop(link_of).or_else(unused)?];
         // SAFETY: the entry was free, so no other thread uses the cell; the sizes are asserted above.
         unsafe { entry.raw.get().cast::<RawCache<D>>().write(raw) };
-        let watch = if raw.head().flags().debug() {
+        let watch = if raw.head().flags().checked() {
             COUNTED
         } else {
             0

@@ -9,6 +9,7 @@ mod buffers;
 mod debug;
 mod design_tests;
 mod examples;
+mod hardened;
 mod inspect;
 mod memory;
 mod objects;

@@ -267,7 +267,7 @@ fn the_automatic_rule_is_kept() {
     let halved = [1, 2, 3, 30].map(free);
     // At the first of these 6144 pages are missed; only whole blocks go back.
     assert_eq!(halved, [5120, 4096, 3072, 2048]);
-    let once = |order| give_pages(&pages, &[use_block(&pages, order)], order);
+    let once = |order| give_pages(&pages, [use_block(&pages, order)].as_slice(), order);
     once(MAX_ORDER);
     assert_eq!(
         pages.residency().resident_free,

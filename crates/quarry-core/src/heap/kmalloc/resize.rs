@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use crate::debug::{self, CallSite};
 use crate::design::{Design, FreeError};
 use crate::geometry::KmallocService;
+use crate::harden;
 use crate::heap::{Heap, ZERO_SIZE_ADDRESS};
 use crate::machine::{Machine, NodeId};
 use crate::page::PageKind;
@@ -31,6 +32,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Some(0);
         }
         if let Some(body) = self.class_of(object) {
+            if let Some(armour) = body.head.armour() {
+                return harden::request(self.env(&body.head), armour, object);
+            }
             let bytes = match body.head.flags.debug() {
                 true => debug::request(&body.design, self.env(&body.head), object)?,
                 false => body.head.geometry.layout.object_size,
@@ -65,6 +69,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
         if !align.is_power_of_two() {
             return None;
+        }
+        if self.hardens() {
+            return self.kmalloc_hardened_or_pages(bytes, align, node, CallSite::caller());
         }
         // Mostly the first try: a multiple of the alignment gets a class that is one.
         let object = self.kmalloc(bytes.max(1).checked_next_multiple_of(align)?, node)?;
