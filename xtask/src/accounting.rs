@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::shell::{self, Outcome};
 
@@ -78,26 +78,35 @@ pub(crate) fn check(options: &Options) -> Result<Outcome> {
             "valgrind is not installed: `apt-get install valgrind`".to_owned(),
         ));
     }
-    let programs = BUILDS.map(|(name, flags)| build(name, flags));
-    let [Ok(with), Ok(without)] = &programs else {
-        programs.into_iter().collect::<Result<Vec<_>>>()?;
-        bail!("a build failed without an error");
-    };
-    let mut rows = Vec::new();
-    for (design, of) in PAIRS {
-        let per_pair = [
-            per_pair(with, design, of, options)?,
-            per_pair(without, design, of, options)?,
-        ];
-        rows.push(Row {
+    // Each build, and each program, has work for one processor.
+    let [with, without] = both(BUILDS, |(name, flags)| {
+        let program = build(name, flags)?;
+        let counts = PAIRS.map(|(design, of)| per_pair(&program, design, of, options));
+        counts.into_iter().collect::<Result<Vec<f64>>>()
+    })?;
+    let rows: Vec<Row> = PAIRS
+        .into_iter()
+        .zip(with.into_iter().zip(without))
+        .map(|((design, of), (with, without))| Row {
             design,
             of,
-            per_pair,
-        });
-    }
+            per_pair: [with, without],
+        })
+        .collect();
     println!("{}", table(&rows));
     compare(&rows)?;
     Ok(Outcome::Done)
+}
+
+/// Does the same with two values at once.
+fn both<T: Send, R: Send>(values: [T; 2], work: impl Fn(T) -> Result<R> + Sync) -> Result<[R; 2]> {
+    let [first, second] = values;
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| work(second));
+        let first = work(first)?;
+        let second = second.join().map_err(|_| anyhow!("a build panicked"))?;
+        Ok([first, second?])
+    })
 }
 
 fn build(name: &str, flags: &str) -> Result<PathBuf> {

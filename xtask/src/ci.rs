@@ -49,7 +49,7 @@ const STEPS: [Step; 13] = [
     // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
     // pages, and what they do when they are clicked.
     ("page", page::run),
-    // The wheel, as users build it: results against the command's, stubs, notebooks.
+    // The wheel: results against the command's, stubs, notebooks. Files that its source package lacks.
     ("python", python::run),
     // The host's tests on the path that is taken without restartable sequences.
     ("test-fallback", || {

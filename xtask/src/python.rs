@@ -1,10 +1,12 @@
-//! The wheel of `python/`: built by pip as users build it, but with the tests' profile, with its tests, stubs and notebooks.
+//! The wheel of `python/`: built of the crates that the workspace's tests are of, with its tests, stubs and notebooks; and the
+//! source package: whether it has what the wheel was compiled of.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
@@ -41,26 +43,13 @@ pub(crate) fn run() -> Result<Outcome> {
         command.args(["-m", "pip", "install", "--quiet", "--no-compile", what]);
         command
     };
-    let cargo = |folder: &Path, line: &str| {
-        let mut command = shell::cargo();
-        command.args(line.split(' ')).current_dir(folder);
-        command.env("CARGO_TARGET_DIR", shell::target_dir());
-        command
-    };
-    shell::run(&mut cargo(&package, "fmt --check"))?;
     // Tools first: what they find is known at once.
     shell::run(pip("maturin>=1.9,<2").arg("ruff"))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
-    // The wheel is built of the source package: what that lacks of the workspace, no build finds.
-    let sources = sources(&environment, &mut tool("maturin"))?;
-    // Clippy as a compiler, for crates that are compiled next: `cargo clippy` would check each dependency once more.
-    let lint = "build --quiet --features pyo3/extension-module";
-    let mut lint = cargo(&sources.join("python"), lint);
-    lint.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
-    lint.env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
-    shell::run(&mut lint)?;
-    let wheel = wheel(&environment, &sources, &mut tool("python"))?;
+    as_in_tests()?;
+    let wheel = wheel(&environment, &mut tool("maturin"))?;
+    complete(&sources(&environment, &mut tool("maturin"))?)?;
     shell::run(&mut pip(&format!("{}[test]", wheel.display())))?;
     // For pip a version that is installed is up to date.
     let file = wheel.display().to_string();
@@ -108,19 +97,127 @@ fn sources(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the wheel of the source package, as pip does for users.
-fn wheel(environment: &Path, sources: &Path, python: &mut Command) -> Result<PathBuf> {
+/// Builds the wheel of the unpacked source package, as pip does for users, and imports it in an environment of its own.
+pub(crate) fn of_sources() -> Result<()> {
+    let own = tempfile::tempdir().context("no folder for an environment")?;
+    let environment = own.path().join("environment");
+    let mut venv = Command::new("python3");
+    shell::run(venv.args(["-m", "venv"]).arg(&environment))?;
+    let tool = |name: &str| Command::new(environment.join("bin").join(name));
+    let pip = |what: &str| {
+        let mut command = tool("python");
+        command.args(["-m", "pip", "install", "--quiet", what]);
+        command
+    };
+    shell::run(&mut pip("maturin>=1.9,<2"))?;
+    let mut maturin = tool("maturin");
+    maturin.current_dir(shell::root().join("python"));
+    let sources = sources(&environment, &mut maturin)?;
+    shell::run(&mut pip(&sources.display().to_string()))?;
+    let mut import = tool("python");
+    shell::run(import.args(["-c", "import quarry"]).current_dir(own.path()))
+}
+
+/// Builds the wheel with the tests' profile and their crates.
+fn wheel(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
     let folder = environment.join("wheels");
     if folder.exists() {
         fs::remove_dir_all(&folder).context("while removing the last wheel")?;
     }
-    python.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]);
-    python.arg(&folder).arg(sources);
-    python.arg("--config-settings=build-args=--profile=dev");
-    shell::run(python)?;
+    maturin.args([
+        "build",
+        "--locked",
+        "--profile=dev",
+        "--features=as-in-tests",
+    ]);
+    shell::run(maturin.arg("--out").arg(absolute(&folder)?))?;
     let mut found = fs::read_dir(&folder).context("while looking for the wheel")?;
-    let wheel = found.next().context("pip built no wheel")?;
+    let wheel = found.next().context("maturin built no wheel")?;
     Ok(wheel?.path())
+}
+
+/// Checks that the wheel's crates have the features that the workspace's tests give them: others would be compiled once more,
+/// for minutes.
+fn as_in_tests() -> Result<()> {
+    let tree = |arguments: &[&str]| -> Result<BTreeSet<String>> {
+        let mut cargo = shell::cargo();
+        cargo.args([
+            "tree",
+            "--locked",
+            "--prefix=none",
+            "--no-dedupe",
+            "--format={p} {f}",
+        ]);
+        let tree = shell::output(cargo.args(arguments))?;
+        Ok(tree
+            .lines()
+            .map(|line| line.replace(" (proc-macro)", ""))
+            .collect())
+    };
+    let tests = tree(&["--workspace", "--edges=normal,build,dev"])?;
+    let wheel = [
+        "--package=kquarry-python",
+        "--features=as-in-tests",
+        "--edges=normal,build",
+    ];
+    let others: Vec<String> = tree(&wheel)?
+        .difference(&tests)
+        .filter(|line| !line.starts_with("kquarry-python "))
+        .cloned()
+        .collect();
+    ensure!(
+        others.is_empty(),
+        "the feature as-in-tests of python/Cargo.toml leaves other features than the tests' in {}",
+        others.join(", ")
+    );
+    Ok(())
+}
+
+/// Checks that an unpacked source package has all files that the compilers read for the wheel, and manifests that cargo takes.
+fn complete(sources: &Path) -> Result<()> {
+    let compiled = shell::target_dir().join("debug/lib_quarry.d");
+    let compiled = fs::read_to_string(&compiled)
+        .with_context(|| format!("cannot read {}", compiled.display()))?;
+    let files = read_for(&compiled);
+    let (root, built) = (absolute(&shell::root())?, absolute(&shell::target_dir())?);
+    let own: Vec<&Path> = files
+        .iter()
+        .filter(|file| !file.starts_with(&built))
+        .filter_map(|file| file.strip_prefix(&root).ok())
+        .collect();
+    ensure!(own.len() > 100, "the compilers read {} files", own.len());
+    let missing = missing(&own, sources);
+    ensure!(
+        missing.is_empty(),
+        "the source package lacks {}",
+        missing.join(", ")
+    );
+    let mut metadata = shell::cargo();
+    metadata.args(["metadata", "--offline", "--format-version=1"]);
+    metadata.current_dir(sources);
+    shell::output(&mut metadata).context("the source package's manifests")?;
+    println!(
+        "python: the source package has the {} files of the wheel",
+        own.len()
+    );
+    Ok(())
+}
+
+/// Those of the files, and of the folders that build scripts read, that a folder lacks.
+fn missing(files: &[&Path], folder: &Path) -> Vec<String> {
+    let missing = files.iter().filter(|file| !folder.join(file).exists());
+    missing.map(|file| file.display().to_string()).collect()
+}
+
+/// Files right of the colon in a rule that cargo wrote for make.
+fn read_for(rule: &str) -> Vec<PathBuf> {
+    let files = rule.split_once(": ").map_or("", |(_, files)| files);
+    // A space in a name is written with a backslash.
+    let files = files.replace("\\ ", "\0");
+    let names = files.split_whitespace();
+    names
+        .map(|name| PathBuf::from(name.replace('\0', " ")))
+        .collect()
 }
 
 /// Makes an environment with nothing but the wheel, installed without an index.
@@ -144,4 +241,24 @@ pub(crate) fn empty(environment: &Path, wheel: &Path, python: &mut Command) -> R
 
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{} has no path", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_for_make_are_read() {
+        let rule = "/t/lib_quarry.so: /q/a.rs /q/with\\ space.bin\n";
+        let files = ["/q/a.rs", "/q/with space.bin"].map(PathBuf::from);
+        assert_eq!(read_for(rule), files);
+    }
+
+    #[test]
+    fn files_that_a_folder_lacks_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("there"), "").unwrap();
+        let files = ["there", "crates/gone"].map(Path::new);
+        assert_eq!(missing(&files, folder.path()), ["crates/gone"]);
+    }
 }

@@ -256,7 +256,7 @@ impl Value for Release {
     }
 }
 
-/// A design with an optional release: `slub`, `slub@6.18`.
+/// A design with an optional release: `slub`, `slub@6.17`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesignName(String);
 

@@ -233,10 +233,20 @@ mod tests {
         }
     }
 
+    /// A kernel has one name, whichever way it is asked for.
+    #[test]
+    fn designs_without_an_era_are_those_of_kernels_of_that_release() {
+        for name in ["slub", "sheaf"] {
+            let era = DesignEntry::find(name).unwrap().default_era;
+            let kernel = DesignEntry::of_kernel(Some(era), false).unwrap();
+            assert_eq!(kernel.name, name, "{era}");
+        }
+    }
+
     #[test]
     fn names_and_eras() {
         for (text, shown) in [
-            ("slub", "slub@6.18"),
+            ("slub", "slub@6.17"),
             ("slub@5.9", "slub@5.9"),
             ("slubq", "slubq@2.6.35"),
             ("slubq@2.6.35", "slubq@2.6.35"),

@@ -507,9 +507,9 @@ mod tests {
             ("slub@9.cpu_partial=1", "there is no era \"9\""),
             (
                 "slubq.min_partial=1",
-                "does not take part; designs are slub@6.18",
+                "does not take part; designs are slub@6.17",
             ),
-            ("bogus=1", "slub@6.18 has slub_min_order, slub_max_order"),
+            ("bogus=1", "slub@6.17 has slub_min_order, slub_max_order"),
             ("cpu_partal=1", "(the nearest is cpu_partial)"),
             ("page.min_free_kb=1", "(the nearest is min_free_kbytes)"),
             ("slub_max_order=11", "it takes 0..=10 (order)"),

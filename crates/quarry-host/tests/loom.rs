@@ -127,10 +127,10 @@ fn model(locals: u32, claims: &'static [u32], barrier: Barrier) {
     // More threads, fewer forced switches: without `QUARRY_SOAK` every model ends within seconds. Four threads with three
     // switches take minutes.
     let soak = std::env::var_os("QUARRY_SOAK").is_some();
-    builder.preemption_bound = Some(match locals as usize + claims.len() {
-        ..=3 => 4,
-        _ if soak => 3,
-        _ => 2,
+    builder.preemption_bound = Some(match (locals as usize + claims.len(), soak) {
+        (..=2, _) | (3, true) => 4,
+        (3, false) | (_, true) => 3,
+        (_, false) => 2,
     });
     builder.check(move || {
         let cpu = Cpu::new();

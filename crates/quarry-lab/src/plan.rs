@@ -310,17 +310,17 @@ mod tests {
         assert_eq!(
             sets(&["slub", "slab@6.3"], &["slub.cpu_partial=0,6"]),
             [
-                "slub@6.18 (default)",
-                "slub@6.18 (cpu_partial=0)",
-                "slub@6.18 (cpu_partial=6)",
+                "slub@6.17 (default)",
+                "slub@6.17 (cpu_partial=0)",
+                "slub@6.17 (cpu_partial=6)",
                 "slab@6.3"
             ]
         );
         let two = ["cpu_partial=0,6", "min_partial=1,2"];
         let all = sets(&["slub"], &two);
         assert_eq!(all.len(), 5);
-        assert_eq!(all[2], "slub@6.18 (cpu_partial=0 min_partial=2)");
-        assert_eq!(sets(&["slub"], &[]), ["slub@6.18"]);
+        assert_eq!(all[2], "slub@6.17 (cpu_partial=0 min_partial=2)");
+        assert_eq!(sets(&["slub"], &[]), ["slub@6.17"]);
     }
 
     #[test]
@@ -333,6 +333,6 @@ mod tests {
         let runs = Plan::new(&axes).unwrap().runs;
         let folders: BTreeSet<String> = runs.iter().map(RunSpec::folder).collect();
         assert_eq!(folders.len(), 3);
-        assert!(folders.contains("slub@6.18-4k-1-cpu_partial=6"));
+        assert!(folders.contains("slub@6.17-4k-1-cpu_partial=6"));
     }
 }

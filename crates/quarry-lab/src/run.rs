@@ -63,7 +63,7 @@ impl RunSpec {
         )
     }
 
-    /// The run as the name of a folder, such as `slub@6.18-4k-16`.
+    /// The run as the name of a folder, such as `slub@6.17-4k-16`.
     #[must_use]
     pub fn folder(&self) -> String {
         let Config {

@@ -15,6 +15,8 @@ use crate::report::NewReport;
 
 /// Compression of the trace, as that of an import.
 const ZSTD_LEVEL: i32 = 9;
+/// zstd's highest, for a trace that is packed again and no more.
+const ZSTD_HIGHEST: i32 = 22;
 
 /// Conditions on rows; a row is kept if it meets all that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl Filter {
     }
 }
 
-/// Writes the part of a trace that `filter` keeps to the trace `output`, which appears when it is complete.
+/// Writes the part of a trace that `filter` keeps to the trace `output`, which appears when it is complete. A filter
+/// that cuts and adds nothing packs the trace as hard as zstd can.
 ///
 /// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An object
 /// whose free comes after the part stays alive. An object whose free within the part is not kept gets an
@@ -119,7 +122,11 @@ pub fn filter_to<W: Write + Send>(
     out_name: &Path,
 ) -> Result<TraceMeta> {
     let meta = trace.meta();
-    let mut part = Rebuild::new(out, out_name, ZSTD_LEVEL, meta.clone())?;
+    let level = match filter.selects() || !filter.reports.is_empty() {
+        true => ZSTD_LEVEL,
+        false => ZSTD_HIGHEST,
+    };
+    let mut part = Rebuild::new(out, out_name, level, meta.clone())?;
     let (mut rows, mut chunk) = (trace.rows(), Vec::new());
     let mut recorders = filter.without_recorder.then(|| Owned::new(meta));
     while rows.next_chunk(&mut chunk)? {

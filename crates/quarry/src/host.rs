@@ -237,7 +237,7 @@ impl<D: Design> Default for Builder<D> {
 
 impl<D: Design> Builder<D> {
     /// A configuration with all defaults: 16 GiB of memory at most, or as much as the computer has, less under `ulimit -v`
-    /// ([`Builder::memory_bytes`]), 4 KiB pages, the design's newest era.
+    /// ([`Builder::memory_bytes`]), 4 KiB pages, the design's [`Design::DEFAULT_ERA`].
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -11,7 +11,7 @@ use crate::shell;
 /// The oldest GNU C library that programs with the preloaded library may have: of 2018, as in Debian 10 and RHEL 8.
 const GLIBC: &str = "2.28";
 /// Profile of the workspace for what is handed out.
-pub(super) const PROFILE: &str = "dist";
+const PROFILE: &str = "dist";
 
 /// The command and the library that it preloads.
 pub(super) struct Built {
@@ -22,19 +22,24 @@ pub(super) struct Built {
 /// Builds both.
 pub(super) fn run(arch: Arch, epoch: &str) -> Result<Built> {
     let musl = arch.target();
-    let gnu = format!("{}-unknown-linux-gnu", arch.name());
     need_target(&musl)?;
-    need_target(&gnu)?;
     zigbuild(&musl, "kquarry-cli", epoch)?;
-    zigbuild(&format!("{gnu}.{GLIBC}"), "kquarry-malloc", epoch)?;
-    let built = |target: &str, name: &str| {
-        let folder = shell::target_dir().join(target).join(PROFILE);
-        folder.join(name)
-    };
     Ok(Built {
         command: built(&musl, "quarry"),
-        library: built(&gnu, "libquarry_malloc.so"),
+        library: library(arch, GLIBC, epoch)?,
     })
+}
+
+/// The library that `run --preload` loads, for systems with this GNU C library or a later one.
+pub(super) fn library(arch: Arch, glibc: &str, epoch: &str) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", arch.name());
+    need_target(&target)?;
+    zigbuild(&format!("{target}.{glibc}"), "kquarry-malloc", epoch)?;
+    Ok(built(&target, "libquarry_malloc.so"))
+}
+
+fn built(target: &str, name: &str) -> PathBuf {
+    shell::target_dir().join(target).join(PROFILE).join(name)
 }
 
 fn zigbuild(target: &str, package: &str, epoch: &str) -> Result<()> {

@@ -45,7 +45,7 @@ pub(super) fn run(arch: Arch) -> Result<()> {
     let version = format!("quarry {VERSION}");
     for (line, expected) in [
         ("--version", version.as_str()),
-        ("replay --design slub", "slub@6.18"),
+        ("replay --design slub", "slub@6.17"),
         ("look now.json.gz", "MiB"),
     ] {
         let mut command = chroot(&root)?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 23] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -32,6 +32,7 @@ const ORDER: [&str; 22] = [
     "kquarry-reproduce",
     "kquarry-report",
     "kquarry-cli",
+    "kquarry-python",
     "quarry-benches",
     "xtask",
 ];

@@ -38,7 +38,7 @@ Examples:
   quarry explain waste
   quarry explain slab memory, peak
   quarry explain freed on other CPU
-  quarry explain slub@6.18
+  quarry explain slub@6.17
   quarry explain runs.pcp.drains";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -296,7 +296,7 @@ fn normal(name: &str) -> String {
 /// Text about a design, which a column of runs may be called.
 fn design(name: &str) -> Option<String> {
     let first = name.split_whitespace().next()?;
-    // The same design once more is "slub@6.18, again".
+    // The same design once more is "slub@6.17, again".
     let spec = DesignSpec::parse(first.trim_end_matches(',')).ok()?;
     Some(text(
         &[spec.to_string()],
@@ -347,7 +347,7 @@ mod tests {
             "node_list",
             "blocks from DMA",
             "process (5 of 36)",
-            "slub@6.18 4 KiB pages 2 CPUs",
+            "slub@6.17 4 KiB pages 2 CPUs",
         ] {
             assert!(!meanings.find(name).is_empty(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! `quarry filter`: a part of a trace as a trace of its own.
+//! `quarry filter`: a part of a trace as a trace of its own, or all of it packed again.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
 use crate::commands::trace_info::Orphans;
-use crate::error::usage;
 use crate::{input, output, terminal, units};
 
 /// Arguments.
@@ -59,7 +58,8 @@ What crosses the cut is handled as an import does it: a free of an object that
 was allocated before is kept and marked unknown, an object that is freed later
 stays alive. A free by another process within the cut counts as an implied one.
 Without a cut, --before and the options below it add reports of the recorded
-kernel to a trace that has none.
+kernel to a trace that has none. Without any of them the trace is packed
+again, as hard as zstd can, which takes a while.
 
 Exit codes:
   0 done; 1 failed, and no output is left behind; 2 wrong usage
@@ -69,7 +69,8 @@ Examples:
   quarry filter hackbench -o - --until +0.5 | quarry replay -
   quarry filter hackbench -o skb.parquet --cache skbuff_head_cache --cache kmalloc
   quarry filter kmem.parquet -o mine.parquet --comm bash --comm make
-  quarry filter kmem.parquet -o full.parquet --before a.json --after b.json";
+  quarry filter kmem.parquet -o full.parquet --before a.json --after b.json
+  quarry filter kmem.parquet -o small.parquet --recorder";
 
 /// Fields of `filter --json`.
 #[derive(JsonSchema, Serialize)]
@@ -113,11 +114,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         without_recorder: !args.recorder && !whole.recorder_pids.is_empty(),
         reports,
     };
-    if filter == Filter::default() {
-        return Err(usage(
-            "nothing says what to keep or to add: give --from, --until, --comm, --pid, --cache, or a report (--before)",
-        ));
-    }
     if output::is_stdout(&args.output) {
         let meta = filter_to(&input.file, &filter, io::stdout(), Path::new("<stdout>"))?;
         terminal::beside(&text(args, whole, &meta));

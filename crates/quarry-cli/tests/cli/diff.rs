@@ -26,7 +26,7 @@ fn two_replays() {
     assert_has(
         &told,
         &[
-            "slub@6.18, 4 KiB pages, 2 CPUs: slab memory",
+            "slub@6.17, 4 KiB pages, 2 CPUs: slab memory",
             "sheaf@7.0, 4 KiB pages, 2 CPUs: slab memory",
             "differs: settings.debug none > FZPU",
             "slab memory, end",

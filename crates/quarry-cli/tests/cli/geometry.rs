@@ -122,7 +122,7 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
             json!("wrong"),
             "unknown cache flag \"wrong\"; valid are hwcache",
         ),
-        ("set", json!({"wrong": 1}), "slub@6.18 has slub_min_order"),
+        ("set", json!({"wrong": 1}), "slub@6.17 has slub_min_order"),
         ("set", json!({"slub_max_order": 11}), "it takes 0..=10"),
         ("unknown", json!(1), "there is no \"unknown\""),
     ] {
@@ -158,7 +158,7 @@ fn wrong_questions() {
             --cpus 0 => 0 CPUs
             --cpus 1000000 => 1000000 CPUs is not in 1..=
             --design slib => designs are slab, slub, slubq, slob, sheaf, magazine
-            --set x=1 => slub@6.18 has slub_min_order
+            --set x=1 => slub@6.17 has slub_min_order
             --set slub@2.6.24.cpu_partial=1 => does not take part
         "#,
     );

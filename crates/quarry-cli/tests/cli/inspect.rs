@@ -173,22 +173,22 @@ fn nothing_is_overwritten() {
         quarry(&format!("replay {trace} --inspect {into} {args} {design}"))
     };
     // An empty folder is taken.
-    fs::create_dir_all(Path::new(&files).join("slub@6.18-4k-2")).unwrap();
+    fs::create_dir_all(Path::new(&files).join("slub@6.17-4k-2")).unwrap();
     assert!(run("2", &files).status.success());
     assert_fails(
         &run("2", &files),
         2,
-        &["slub@6.18-4k-2: the output exists; replace it with --force"],
+        &["slub@6.17-4k-2: the output exists; replace it with --force"],
     );
-    let stale = Path::new(&files).join("slub@6.18-4k-2/stale");
+    let stale = Path::new(&files).join("slub@6.17-4k-2/stale");
     fs::write(&stale, "").unwrap();
     assert!(run("2 --force", &files).status.success());
     assert!(!stale.exists());
     assert!(run("4", &files).status.success());
     assert_fails(
-        &run("8 --design slub,slub@6.18", &files),
+        &run("8 --design slub,slub@6.17", &files),
         2,
-        &["two runs would write to", "slub@6.18-4k-8"],
+        &["two runs would write to", "slub@6.17-4k-8"],
     );
     assert_fails(&run("2", &trace), 1, &["cannot write"]);
 }

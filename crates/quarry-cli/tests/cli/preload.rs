@@ -57,7 +57,7 @@ fn a_program_runs_on_designs_in_turns() {
         .collect();
     assert_eq!(
         names[..4],
-        ["glibc", "glibc again", "slub@6.18", "slab@4.13"]
+        ["glibc", "glibc again", "slub@6.17", "slab@4.13"]
     );
     for (arm, name) in arms.iter().zip(names) {
         assert_eq!(arm["same_output"], true, "{name}");
@@ -108,7 +108,7 @@ fn two_rounds_say_which_designs_differ() {
     let out = text(&output.stdout);
     assert!(out.starts_with("Times glibc's time (noise "), "{out}");
     let answer = out.split("\n\n").next().unwrap().replace('\n', " ");
-    for design in ["sheaf@7.0 (", "slub@6.18 ("] {
+    for design in ["sheaf@7.0 (", "slub@6.17 ("] {
         assert_eq!(answer.matches(design).count(), 1, "{answer}");
     }
 }
@@ -270,11 +270,11 @@ fn failures_are_told_apart() {
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        errors.contains("does not end as it should on slub@6.18, slab@6.1"),
+        errors.contains("does not end as it should on slub@6.17, slab@6.1"),
         "{errors}"
     );
     assert!(
-        out.contains("slub@6.18: exit code 3") && out.contains("slab@6.1: no end within 2.0 s"),
+        out.contains("slub@6.17: exit code 3") && out.contains("slab@6.1: no end within 2.0 s"),
         "{out}"
     );
 }

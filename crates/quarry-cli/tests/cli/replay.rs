@@ -227,7 +227,7 @@ fn exhausted_memory_names_the_event() {
         &output,
         3,
         &[
-            "slub@6.18, 4k pages, 2 CPUs: memory is exhausted at event ",
+            "slub@6.17, 4k pages, 2 CPUs: memory is exhausted at event ",
             "--memory",
         ],
     );
@@ -315,6 +315,6 @@ fn debugging_costs_memory() {
     let text = stdout(&format!("replay {trace} --design slub --debug F"));
     assert!(text.contains("debugging: slub_debug=F\n"), "{text}");
     let output = quarry(&format!("replay {trace} --design slub --debug FX"));
-    let message = "slub@6.18: slub_debug has no letter 'X'; letters are F, Z, P, U, T, A, O and -";
+    let message = "slub@6.17: slub_debug has no letter 'X'; letters are F, Z, P, U, T, A, O and -";
     assert_fails(&output, 2, &[message]);
 }

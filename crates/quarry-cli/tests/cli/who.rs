@@ -420,7 +420,7 @@ fn a_difference_can_fail_a_build() {
     assert!(!worse.stdout.is_empty());
     let message = String::from_utf8_lossy(&worse.stderr).to_string();
     assert!(
-        message.contains("worse by more than 5 %: slub@6.18"),
+        message.contains("worse by more than 5 %: slub@6.17"),
         "{message}"
     );
     let told = quarry(&format!("diff {a} {b} --fail-above 5% --json"));

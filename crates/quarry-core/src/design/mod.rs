@@ -97,7 +97,7 @@ pub unsafe trait Design:
     const GROWS_BY_KMALLOC: bool;
     /// Properties that users ask about.
     const FEATURES: Features;
-    /// The era meant when none is given.
+    /// The era meant when none is given: one whose kernels go by the design's name.
     const DEFAULT_ERA: Era;
 
     /// Sizes, order and limits of a cache.

@@ -129,7 +129,7 @@ use core::ptr::NonNull;
 use crate::debug::{CallSite, SiteTable};
 use crate::era::Era;
 use crate::machine::{CpuId, Machine, RawRange, Region};
-use crate::page::{MAX_ORDER, PageAllocator, Pfn};
+use crate::page::{PageAllocator, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 use cache::AllocCache;
 use lanes::Lanes;
@@ -215,8 +215,9 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         };
         let rules = pool_rules(era, pages.map().page_shift());
         let size = ring_size(&rules, params.pool_size)?;
-        if params.order > MAX_ORDER {
-            return Err(PoolCreateError::Order(params.order));
+        let (order, limit) = (params.order, pages.max_order());
+        if order > limit {
+            return Err(PoolCreateError::Order { order, limit });
         }
         let topology = pages.machine().topology();
         if let Some(node) = params.node.filter(|node| node.0 >= topology.nodes) {

@@ -277,8 +277,13 @@ pub enum PoolCreateError {
         /// Most that there may be.
         limit: u32,
     },
-    /// There are no blocks of this order.
-    Order(u32),
+    /// The page allocator has no blocks of this order.
+    Order {
+        /// The pool's order.
+        order: u32,
+        /// The largest that there is ([`PageAllocator::max_order`](crate::page::PageAllocator::max_order)).
+        limit: u32,
+    },
     /// The machine has no such node.
     Node(NodeId),
     /// The machine's structure range or its per-CPU area is full.
@@ -292,11 +297,9 @@ impl core::fmt::Display for PoolCreateError {
                 f,
                 "a pool_size of {pool_size}: this era's rings hold at most {limit} pages"
             ),
-            Self::Order(order) => write!(
-                f,
-                "blocks of order {order}: the largest order is {}",
-                crate::page::MAX_ORDER
-            ),
+            Self::Order { order, limit } => {
+                write!(f, "blocks of order {order}: the largest order is {limit}")
+            }
             Self::Node(node) => write!(f, "the machine has no node {}", node.0),
             Self::NoRoom => f.write_str("the machine's structure range or per-CPU area is full"),
         }

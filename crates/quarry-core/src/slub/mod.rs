@@ -126,7 +126,8 @@ unsafe impl Design for Slub {
         hardens: true,
         ..Features::NONE
     };
-    const DEFAULT_ERA: Era = Era::V6_18;
+    // Some caches of later releases have sheaves.
+    const DEFAULT_ERA: Era = Era::V6_17;
 
     fn geometry(
         era: Era,

@@ -137,7 +137,7 @@ mod tests {
             all.collect::<Vec<_>>(),
             [(4096, 192), (4096, 9856), (65536, 192), (65536, 9856)]
         );
-        assert_eq!(rows[0].design, "slub@6.18");
+        assert_eq!(rows[0].design, "slub@6.17");
         let asked = json!({"object_size": 256, "set": "slub_max_order=0,1"});
         let rows = of::<Geometry>(&asked).unwrap().rows().unwrap();
         let set: Vec<&str> = rows.iter().map(|row| row.set.as_str()).collect();

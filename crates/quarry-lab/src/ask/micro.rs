@@ -12,7 +12,7 @@ use super::load::{memory_bytes, page_bytes, tunings};
 use crate::error::LabError;
 
 /// Designs that are compared if none is named.
-const DESIGNS: [&str; 4] = ["slab@6.1", "slob@6.1", "slub@6.18", "sheaf@7.0"];
+const DESIGNS: [&str; 4] = ["slab@6.1", "slob@6.1", "slub@6.17", "sheaf@7.0"];
 /// Patterns if none is named.
 const PATTERNS: [Pattern; 2] = [Pattern::Batch, Pattern::Pair];
 /// Objects of a call.
@@ -26,7 +26,7 @@ question! {
         /// Memory of each virtual machine. Only what is used becomes resident.
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Designs, each with an era.
-        design: Axis<DesignName> = "slab@6.1,slob@6.1,slub@6.18,sheaf@7.0", value("DESIGN[@ERA]"), inner();
+        design: Axis<DesignName> = "slab@6.1,slob@6.1,slub@6.17,sheaf@7.0", value("DESIGN[@ERA]"), inner();
         /// Page size: 4k, 16k, 64k.
         page_size: Axis<PageBytes> = "4k", value("BYTES");
         /// CPUs that do it at the same time, all on one cache.

@@ -247,7 +247,7 @@ fn exhausted_memory_names_the_event() {
     };
     let message = replay(&axes, &input).unwrap_err().to_string();
     assert!(
-        message.contains("slub@6.18, 4k pages, 4 CPUs: memory is exhausted at event 1025 of 5000"),
+        message.contains("slub@6.17, 4k pages, 4 CPUs: memory is exhausted at event 1025 of 5000"),
         "{message}"
     );
     assert!(

@@ -344,16 +344,25 @@ fn a_pool_lives_on_the_last_pages_of_memory() {
 
 #[test]
 fn bad_parameters_are_refused() {
-    let pages = boot(2, 2, Era::V6_18);
+    let pages = configured_pages(
+        Setup::of_pages(1 << 14).on(2, 2),
+        &PageConfig {
+            max_order: 8,
+            ..PageConfig::new(Era::V6_18)
+        },
+    );
     let create = |params: PoolParams<'_>| {
         let owner = PoolOwner::create(&pages, Era::V6_18, &params);
         owner.map(drop).unwrap_err()
     };
     let order = PoolParams {
-        order: 11,
+        order: 9,
         ..PoolParams::default()
     };
-    assert_eq!(create(order), PoolCreateError::Order(11));
+    let refused = PoolCreateError::Order { order: 9, limit: 8 };
+    assert_eq!(create(order), refused);
+    let said = "blocks of order 9: the largest order is 8";
+    assert_eq!(refused.to_string(), said);
     let node = PoolParams {
         node: Some(NodeId(2)),
         ..PoolParams::default()

@@ -125,7 +125,12 @@ fn check_preload(library: &Path) -> anyhow::Result<()> {
 /// The library where builds and installations of this command have it.
 fn beside_this_command() -> anyhow::Result<PathBuf> {
     let command = crate::FILE.get();
-    let command = command.context("cannot find this command's own file")?;
+    let command = command.with_context(|| {
+        format!(
+            "cannot find {LIBRARY}, as without /proc the place of this command is unknown: mount /proc, or name the \
+             library by --library FILE"
+        )
+    })?;
     let folder = command.parent().unwrap_or(Path::new("/"));
     // Cargo's folder of dependencies first: the other one has the library only where it was built by its own name, and
     // keeps an old one.
@@ -139,7 +144,7 @@ fn beside_this_command() -> anyhow::Result<PathBuf> {
         let places = places.map(|path| path.display().to_string()).join(", ");
         error::usage(format!(
             "there is no {LIBRARY} (looked for {places}): `cargo install` leaves it out; `cargo xtask install` in Quarry's \
-             sources installs both, packages and archives have both, and --library FILE names another place"
+             sources installs both; packages, archives and wheels for glibc have both; --library FILE names another place"
         ))
     })
 }

@@ -22,8 +22,9 @@ const TIMES: Spec = Spec {
             column("CPU time", "cpu_seconds", Count).worded(|arm| seconds(arm, "cpu_seconds")),
             column("peak", "peak_bytes", Bytes),
             column("at end", "processes.rss", Bytes)
-                .about("Of the largest process.")
-                .computed(|arm| number(largest(arm), "rss")),
+                .about("Of the largest process; unknown without /proc.")
+                // No process has none.
+                .computed(|arm| number(largest(arm), "rss").filter(|bytes| *bytes > 0.0)),
         ]
     },
 };
