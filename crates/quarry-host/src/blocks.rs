@@ -31,7 +31,7 @@ const ENTRIES_MIN: usize = 256;
 
 /// Freed blocks that a machine keeps at most.
 const KEPT: usize = 32;
-/// Of the bytes in use, the part that freed blocks may have where that is more than their bound.
+/// Part of the bytes in use that freed blocks may have where it is more than their bound.
 const KEPT_PART: usize = 8;
 
 /// A block; free if its address is 0.

@@ -21,7 +21,7 @@ const KEPT_BYTES: usize = 16 << 20;
 const SMALL_BYTES: usize = 4 << 20;
 /// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
 const REAP_EVERY: u32 = 1 << 12;
-/// Slow frees between two looks at free pages, of which few large objects leave many.
+/// Slow frees between two looks at free pages. A few frees of large objects leave many pages.
 const TRIM_EVERY: u32 = 1 << 6;
 
 /// A heap that is a static: made at its first use, by whichever thread that is, and kept until the process ends.

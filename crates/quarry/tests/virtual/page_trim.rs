@@ -256,7 +256,7 @@ fn the_automatic_rule_is_kept() {
         (pages.drain_all(), pages.residency().resident_free),
         (0, 2048)
     );
-    // Eight blocks of 1024 pages, six of which were given back.
+    // Eight blocks of 1024 pages; six blocks were given back before.
     use_and_free();
     let free = |second: u64| {
         pages.machine().advance_to(second * 1_000_000_000);
