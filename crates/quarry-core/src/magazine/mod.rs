@@ -21,8 +21,8 @@
 //! The fast paths are those of sheaves: one restartable sequence. What differs lies behind them.
 //!
 //! **Sizes.** A *miss* is a trip of a CPU to its node's barn or to slabs. After each eighth miss of a cache its new sheaves
-//! hold twice as many objects, up to 64 KiB of them or four, and a CPU changes its sheaves at its next misses. What they
-//! hold beyond a new cache's comes from a budget of the heap, 4 MiB for each CPU; a capacity for which it has no room is halved.
+//! hold twice as many objects, up to 64 KiB of them or sixteen, and a CPU changes its sheaves at its next misses. What they
+//! hold beyond a new cache's comes from a budget of the heap, 6 MiB for each CPU; a capacity for which it has no room is halved.
 //! Two sheaves for each CPU are the *half flush*: one is full when the other is emptied, so that as many operations of
 //! either kind follow without a miss.
 //!
@@ -54,7 +54,7 @@
 //!
 //! # 8 Memory
 //!
-//! Beyond sheaves: the budget, 4 MiB for each possible CPU (one CPU may have all of it); and barns of 128 KiB, or two
+//! Beyond sheaves: the budget, 6 MiB for each possible CPU (one CPU may have all of it); and barns of 128 KiB, or three
 //! sheaves, for each cache and node instead of ten sheaves. Capacities that a user sets are outside of the budget.
 
 mod numbers;

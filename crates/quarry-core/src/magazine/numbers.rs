@@ -41,11 +41,12 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
         first_objects: 60,
         most_bytes: 64 << 10,
         most_objects: SHEAF_CAPACITY_MAX,
-        // As in a kernel's sheaf of objects from a page on.
+        // A trip to the page allocator for an object from 16 KiB on costs more than what the sheaf holds; the budget bounds
+        // that. Five such sheaves serve 64 live objects of 100,000 bytes, whatever the state of the main one.
         few_objects: 16,
         misses: 8,
         budget_bytes: 6 << 20,
-        // Two of the largest sheaves, which a thread that frees hands to others that allocate.
+        // Two of the largest sheaves of small objects, which a thread that frees hands to others that allocate.
         barn_bytes: 128 << 10,
         barn_sheaves: 3,
         empty_bytes: 128 << 10,
@@ -86,14 +87,14 @@ static MIN_PARTIAL: Tunable = Tunable {
 
 static SHEAF_CAPACITY: Tunable = Tunable {
     default: DefaultValue::Computed(
-        "60, or those in 8 KiB; then by misses, up to 64 KiB or 4 objects",
+        "60, or those in 8 KiB; then by misses, up to 64 KiB or 16 objects",
     ),
     doc: "Objects a sheaf holds; 0 for no sheaves. A value that is set stays, whatever is missed.",
     ..sheaf::SHEAF_CAPACITY
 };
 
 static BARN_FULL: Tunable = Tunable {
-    default: DefaultValue::Computed("those with 128 KiB of objects, 2 at least"),
+    default: DefaultValue::Computed("those with 128 KiB of objects, 3 at least"),
     doc: "Full sheaves a node keeps. It changes with the capacity, unless it is set.",
     ..sheaf::BARN_FULL
 };
