@@ -259,6 +259,11 @@ mod instructions {
                 at += 5;
                 None
             }
+            // A prefetch.
+            0x0f if code[at] == 0x0d => {
+                at += 1;
+                Some(0)
+            }
             _ => panic!(
                 "a sequence may not have {:02x?}",
                 &code[..code.len().min(8)]

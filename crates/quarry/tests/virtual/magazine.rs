@@ -186,24 +186,25 @@ fn a_ring_ends() {
     cache.flush();
 }
 
-/// Sheaves of objects beyond 64 KiB hold four where CPUs miss, and a barn keeps two for a CPU that another one frees for.
+/// Sheaves of large objects hold sixteen where CPUs miss, and a barn keeps three of them.
 #[test]
 fn a_few_large_objects_stay_in_sheaves() {
     let setup = crate::model::setup::Setup::of_pages(1 << 14);
     let heap = crate::model::scenario::boot::<Magazine>(Magazine::DEFAULT_ERA, setup);
-    let cache = sized(&heap, "scenario", 100 << 10);
+    let cache = sized(&heap, "scenario", 50 << 10);
     assert_eq!(capacity(cache), 1);
-    churn(cache, 8, 40);
-    assert_eq!(capacity(cache), 4);
+    churn(cache, 32, 40);
+    assert_eq!(capacity(cache), 16);
+    churn(cache, 16, 1);
     let before = stats(cache, TRIPS);
-    churn(cache, 8, 40);
+    churn(cache, 16, 40);
     assert_eq!(stats(cache, TRIPS), before);
-    assert_eq!(cache.attribute("barn_full"), Some(2));
-    // Four more than the CPU has.
-    churn(cache, 12, 40);
+    assert_eq!(cache.attribute("barn_full"), Some(3));
+    // More than the CPU has.
+    churn(cache, 64, 40);
     let gets = |cache| stats(cache, [Stat::BarnGet, Stat::BarnGetFail]);
     let before = gets(cache);
-    churn(cache, 12, 40);
+    churn(cache, 64, 40);
     let after = gets(cache);
     assert!(after[0] > before[0]);
     assert_eq!(after[1], before[1], "no trip goes to slabs");
