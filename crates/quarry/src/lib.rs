@@ -102,6 +102,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(missing_debug_implementations)]
+
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 #[cfg(feature = "io-uring")]
@@ -192,7 +194,8 @@ pub use quarry_host::{
     NumaUnavailable, NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, TextOut, ThreadLock,
 };
 pub use typed::{
-    AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned, Shared,
+    AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned,
+    Shared, SharedCache,
 };
 
 #[cfg(doctest)]

@@ -51,6 +51,7 @@ type RawHostPool<H> = RawPool<'static, HostMachine, H>;
 /// let packet = pool.alloc().ok_or("out of memory")?;
 /// pool.recycle(packet);
 /// assert_eq!(pool.stats().cached, 1);
+/// assert!(format!("{pool:?}").starts_with("PagePool { name: \"rx0\", frame_bytes: 4096, inflight: 0,"));
 ///
 /// // A pool with pages in flight says who has them, and goes when the last one comes home.
 /// let kept = pool.alloc().ok_or("out of memory")?;
@@ -272,6 +273,19 @@ impl<H: Mapper> PagePool<H> {
     /// dropped.
     pub fn destroy(self) -> Result<(), PendingPool<H>> {
         self.owner.destroy().map_err(PendingPool)
+    }
+}
+
+impl<H: Mapper> std::fmt::Debug for PagePool<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stats = self.stats();
+        f.debug_struct("PagePool")
+            .field("name", &self.owner.pool().name())
+            .field("frame_bytes", &self.frame_bytes())
+            .field("inflight", &stats.inflight)
+            .field("pages_cached", &stats.pages_cached)
+            .field("pages_ring", &stats.pages_ring)
+            .finish_non_exhaustive()
     }
 }
 

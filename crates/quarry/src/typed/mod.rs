@@ -47,7 +47,7 @@ pub use error::{AllocError, CacheError};
 pub use lazy::LazyCache;
 use owned::FreeOnDrop;
 pub use owned::Owned;
-pub use shared::{Counted, Shared};
+pub use shared::{Counted, Shared, SharedCache};
 
 type RawCache<D> = heap::Cache<'static, HostMachine, D>;
 
