@@ -115,7 +115,7 @@ pub unsafe extern "C" fn kmem_cache_create(
         Err(CreateError::NoRoom) => return null(libc::ENOMEM),
         Err(_) => return null(libc::EINVAL),
     };
-    match heap.kmalloc(size_of::<kmem_cache>(), None) {
+    match heap.kmalloc(size_of::<kmem_cache>()) {
         Some(handle) => {
             let handle = handle.cast::<kmem_cache>();
             // SAFETY: allocated just now, for a value of two words, to which blocks are aligned.

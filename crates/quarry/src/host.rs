@@ -212,7 +212,7 @@ quarry_core::debug_is_display!(Error);
 /// use quarry::{Builder, Slub};
 ///
 /// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
-/// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+/// let object = heap.kmalloc(100).ok_or("out of memory")?;
 /// // SAFETY: the object was allocated from this heap and is not used any more.
 /// unsafe { heap.kfree(object) }?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -429,7 +429,7 @@ impl<D: Design> Builder<D> {
     /// use quarry::{Builder, FreeError, Slub};
     ///
     /// let heap = Builder::<Slub>::new().slub_debug("FZPU").build()?;
-    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// let object = heap.kmalloc(100).ok_or("out of memory")?;
     /// // SAFETY: the object has 128 bytes with its red zone, which this overruns on purpose.
     /// unsafe { object.add(100).write(1) };
     /// // SAFETY: the object is not used any more.
