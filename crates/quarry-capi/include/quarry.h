@@ -56,11 +56,11 @@ struct page_pool_params {
      */
     const char *name;
     /**
-     * Its frames have 2^order pages.
+     * Its frames have 2^order pages; 10 is the largest order.
      */
     unsigned int order;
     /**
-     * Frames that it can hold: those that its owner keeps in use. 0 for the kernel's default, 1024.
+     * Frames that it can hold, 16384 at most: those that its owner keeps in use. 0 for the kernel's default, 1024.
      */
     unsigned int pool_size;
     /**

@@ -21,9 +21,9 @@ pub const NUMA_NO_NODE: c_int = -1;
 pub struct page_pool_params {
     /// Names it in reports; 16 bytes are kept. NULL for no name.
     pub name: *const c_char,
-    /// Its frames have 2^order pages.
+    /// Its frames have 2^order pages; 10 is the largest order.
     pub order: c_uint,
-    /// Frames that it can hold: those that its owner keeps in use. 0 for the kernel's default, 1024.
+    /// Frames that it can hold, 16384 at most: those that its owner keeps in use. 0 for the kernel's default, 1024.
     pub pool_size: c_uint,
     /// Node whose pages are preferred, or NUMA_NO_NODE.
     pub nid: c_int,
@@ -192,7 +192,8 @@ pub unsafe extern "C" fn page_pool_create(params: *const page_pool_params) -> *m
         pool_size: params.pool_size,
         node,
     };
-    let owner = match PoolOwner::create(heap.pages(), heap.era(), &params) {
+    let create = |_| PoolOwner::create(heap.pages(), heap.era(), &params);
+    let owner = match params.check_size(heap.era()).and_then(create) {
         Ok(owner) => owner,
         Err(PoolCreateError::NoRoom) => return null(libc::ENOMEM),
         Err(_) => return null(libc::EINVAL),

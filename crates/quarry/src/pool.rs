@@ -71,7 +71,18 @@ impl PagePool {
     ///
     /// # Errors
     ///
-    /// [`PoolCreateError`].
+    /// [`PoolCreateError`]: a parameter is beyond its limit. Of 6.18 and later a ring has 16,384 pages at most, of older
+    /// kernels 32,768; a `pool_size` above is refused, not cut.
+    ///
+    /// ```
+    /// use quarry::{HostHeap, PagePool, PoolParams};
+    ///
+    /// let heap = HostHeap::new()?.leak();
+    /// let params = PoolParams { pool_size: 16_385, ..PoolParams::default() };
+    /// let refused = PagePool::new(heap.pages(), heap.era(), &params).err().ok_or("a pool")?;
+    /// assert_eq!(refused.to_string(), "pool_size is 16385: this era's rings hold at most 16384 pages");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(
         pages: &'static PageAllocator<HostMachine>,
         era: Era,
@@ -86,13 +97,14 @@ impl<H: Mapper> PagePool<H> {
     ///
     /// # Errors
     ///
-    /// [`PoolCreateError`].
+    /// As [`PagePool::new`].
     pub fn new_mapped(
         pages: &'static PageAllocator<HostMachine>,
         era: Era,
         params: &PoolParams<'_>,
         mapper: H,
     ) -> Result<Self, PoolCreateError> {
+        params.check_size(era)?;
         Ok(Self {
             owner: PoolOwner::create_mapped(pages, era, params, mapper)?,
             not_sync: PhantomData,

@@ -190,6 +190,10 @@ static void pools(void)
     FAILS(page_pool_create(&params), EINVAL);
     params.nid = 63;
     FAILS(page_pool_create(&params), EINVAL);
+    params = (struct page_pool_params){.pool_size = 16385, .nid = NUMA_NO_NODE};
+    FAILS(page_pool_create(&params), EINVAL);
+    params.pool_size = 16384;
+    assert(page_pool_destroy(page_pool_create(&params)) == 0);
 }
 
 int main(void)
