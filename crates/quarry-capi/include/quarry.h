@@ -282,9 +282,10 @@ void kvfree(const void *block);
 /**
  * Makes a cache of objects of `size` bytes.
  *
- * `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. `align` is a power of two, or 0 for the default
- * of 8. `ctor` may be NULL. Else it sets up each object once, when its slab is made, and not at each allocation: nothing
- * writes to an object while it is free, and its users leave it as the constructor does.
+ * `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. Several caches may have the same one.
+ * `align` is a power of two, or 0 for the default of 8. `ctor` may be NULL. Else it sets up each object once, when its
+ * slab is made, and not at each allocation: nothing writes to an object while it is free, and its users leave it as the
+ * constructor does.
  *
  * NULL and EINVAL for a wrong argument, ENOMEM when memory is exhausted.
  *
