@@ -168,7 +168,7 @@ fn check_example(source: &str, output: &Output) {
         ),
         "pool.c" => {
             assert!(
-                out.starts_with("1 pages in flight\n  1 allocated at "),
+                out.starts_with("1 pages in flight\n  1 allocated at an unknown place on CPU "),
                 "{out}"
             );
             assert!(out.contains("\n108890 bytes, "), "{out}");
@@ -380,6 +380,27 @@ fn debugging_is_the_environments_choice() {
         message.starts_with("libquarry: there is no heap: "),
         "{message}"
     );
+}
+
+/// Who holds a pool's frames, if the environment asks to note owners: the program's code, and no source of the library.
+#[test]
+fn pools_name_the_code_that_holds_frames() {
+    let place = Place::new();
+    let program = place.compile("examples/c/pool.c", Linked::Shared);
+    for letters in ["U", "FZPU,session"] {
+        let mut command = place.command(&program);
+        let output = run({
+            command.env("QUARRY_SLUB_DEBUG", letters);
+            command
+        });
+        for report in [text(&output), errors(&output)] {
+            assert!(report.contains("\n  1 allocated at 0x"), "{report}");
+            let (_, code) = report.split_once("\n  code at 0x").expect("the code");
+            let line = code.lines().next().unwrap_or_default();
+            let file = format!("({}+0x", program.display());
+            assert!(line.contains(&file) && !report.contains(".rs"), "{report}");
+        }
+    }
 }
 
 /// A limit of address space gives ENOMEM, and what was allocated is as it was.
