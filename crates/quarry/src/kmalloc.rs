@@ -64,7 +64,9 @@ mod tests {
         assert_eq!(heap.pages().node_of(page), Some(node));
         for object in [plain, on_node] {
             // SAFETY: the byte is the red zone's, inside the object's place.
-            unsafe { object.add(100).write(1) };
+            let beyond = unsafe { object.add(100) };
+            // SAFETY: as above; the overrun is the mistake that is to be reported.
+            unsafe { beyond.write(1) };
             // SAFETY: the object has no user left.
             assert!(unsafe { heap.kfree(object) }.is_err());
         }
