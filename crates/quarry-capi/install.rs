@@ -1,4 +1,4 @@
-//! The library as C programs find it: header, libraries under their names, and files for pkg-config and CMake. Shared by
+//! The library as programs in C and C++ find it: headers, libraries under their names, and files for pkg-config and CMake. Shared by
 //! `cargo xtask install-c` and the tests.
 
 use std::fs;
@@ -6,7 +6,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-const HEADER: &str = include_str!("include/quarry.h");
+/// The headers, for C and for C++.
+const HEADERS: [(&str, &str); 2] = [
+    ("quarry.h", include_str!("include/quarry.h")),
+    ("quarry.hpp", include_str!("include/quarry.hpp")),
+];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The name by which programs ask for the library; `build.rs` has it, too.
 const SONAME: &str = "libquarry.so.0";
@@ -55,7 +59,9 @@ pub(crate) fn install(shared: &Path, archive: &Path, prefix: &Path) -> io::Resul
     fs::create_dir_all(&include)?;
     fs::create_dir_all(&pkgconfig)?;
     fs::create_dir_all(&cmake)?;
-    fs::write(include.join("quarry.h"), HEADER)?;
+    for (name, text) in HEADERS {
+        fs::write(include.join(name), text)?;
+    }
     replace(archive, &lib.join("libquarry.a"))?;
     let full = format!("libquarry.so.{VERSION}");
     replace(shared, &lib.join(&full))?;

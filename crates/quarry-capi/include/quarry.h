@@ -56,11 +56,11 @@ struct page_pool_params {
      */
     const char *name;
     /**
-     * Its frames have 2^order pages.
+     * Its frames have 2^order pages; 10 is the largest order.
      */
     unsigned int order;
     /**
-     * Frames that it can hold: those that its owner keeps in use. 0 for the kernel's default, 1024.
+     * Frames that it can hold, 16384 at most: those that its owner keeps in use. 0 for the kernel's default, 1024.
      */
     unsigned int pool_size;
     /**
@@ -282,9 +282,10 @@ void kvfree(const void *block);
 /**
  * Makes a cache of objects of `size` bytes.
  *
- * `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. `align` is a power of two, or 0 for the default
- * of 8. `ctor` may be NULL. Else it sets up each object once, when its slab is made, and not at each allocation: nothing
- * writes to an object while it is free, and its users leave it as the constructor does.
+ * `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. Several caches may have the same one.
+ * `align` is a power of two, or 0 for the default of 8. `ctor` may be NULL. Else it sets up each object once, when its
+ * slab is made, and not at each allocation: nothing writes to an object while it is free, and its users leave it as the
+ * constructor does.
  *
  * NULL and EINVAL for a wrong argument, ENOMEM when memory is exhausted.
  *
@@ -383,8 +384,8 @@ struct page_pool *page_pool_create(const struct page_pool_params *params);
 /**
  * Destroys a pool, after which no frame can be allocated from it; NULL is no pool and allowed. Returns 0.
  *
- * While frames are in flight it returns -1 and EBUSY; a message on the standard error output says how many. They can still be
- * put, and the pool goes when it is destroyed again after that.
+ * While frames are in flight it returns -1 and EBUSY; a message on the standard error output says how many, as
+ * `page_pool_in_flight_report` does. They can still be put, and the pool goes when it is destroyed again after that.
  *
  * Rules:
  * No other thread uses the pool but to put frames. If the result is 0, it is not used any more.
@@ -450,7 +451,8 @@ bool page_pool_get_stats(const struct page_pool *pool, struct page_pool_stats *s
 
 /**
  * Writes who holds the frames of a pool that are in flight, as text: how many of each CPU, and for how many allocations
- * from the pool at most. The buffer is as for `slabinfo_read`.
+ * from the pool at most. With QUARRY_SLUB_DEBUG=U in the environment it also names the code that allocated them, and an
+ * allocation takes microseconds. The buffer is as for `slabinfo_read`.
  *
  * Rules:
  * The pool exists, and the buffer has `bytes` bytes.

@@ -71,9 +71,10 @@ fn flags_of(flags: slab_flags_t) -> Option<CacheFlags> {
 
 /// Makes a cache of objects of `size` bytes.
 ///
-/// `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. `align` is a power of two, or 0 for the default
-/// of 8. `ctor` may be NULL. Else it sets up each object once, when its slab is made, and not at each allocation: nothing
-/// writes to an object while it is free, and its users leave it as the constructor does.
+/// `name` is shown in slabinfo; it has 48 bytes at most, and neither blanks nor '/'. Several caches may have the same one.
+/// `align` is a power of two, or 0 for the default of 8. `ctor` may be NULL. Else it sets up each object once, when its
+/// slab is made, and not at each allocation: nothing writes to an object while it is free, and its users leave it as the
+/// constructor does.
 ///
 /// NULL and EINVAL for a wrong argument, ENOMEM when memory is exhausted.
 ///
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn kmem_cache_create(
         Err(CreateError::NoRoom) => return null(libc::ENOMEM),
         Err(_) => return null(libc::EINVAL),
     };
-    match heap.kmalloc(size_of::<kmem_cache>(), None) {
+    match heap.kmalloc(size_of::<kmem_cache>()) {
         Some(handle) => {
             let handle = handle.cast::<kmem_cache>();
             // SAFETY: allocated just now, for a value of two words, to which blocks are aligned.

@@ -62,7 +62,7 @@ pub extern "C" fn kmalloc(size: usize, flags: gfp_t) -> *mut c_void {
     let Some(heap) = heap() else {
         return core::ptr::null_mut();
     };
-    let object = heap.kmalloc(size, None);
+    let object = heap.kmalloc(size);
     if zeroes(flags)
         && let Some(object) = object
     {

@@ -40,7 +40,9 @@ use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use quarry::{Builder, DefaultDesign, Error, Hardening, HostHeap, ProcessHeap, Report};
+use quarry::{
+    Builder, CallSite, Caller, DefaultDesign, Error, Hardening, HostHeap, ProcessHeap, Report,
+};
 
 static HEAP: ProcessHeap = ProcessHeap::configured(debugging);
 
@@ -86,12 +88,36 @@ fn report(report: &Report) {
     }
 }
 
+/// Page pools note the code that takes their frames.
+static NOTES: AtomicBool = AtomicBool::new(false);
+
+/// The code of the program that makes the call, where the environment asks for it: this takes microseconds.
+#[inline(always)]
+fn site() -> CallSite {
+    match NOTES.load(Ordering::Relaxed) {
+        true => outside(),
+        false => CallSite::UNKNOWN,
+    }
+}
+
+#[cold]
+fn outside() -> CallSite {
+    let address = Caller::outside().map_or(0, |caller| caller.address());
+    CallSite::code(address as u64)
+}
+
 /// Takes the measures and switches the debugging on that the environment asks for.
 fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
     let hardening = hardening();
     ENDS.store(hardening != Hardening::NONE, Ordering::Relaxed);
     let builder = builder.hardened(hardening).reporter(report);
-    match debug_letters() {
+    let letters = debug_letters();
+    let owners = letters.and_then(|letters| letters.split([',', ';']).next());
+    NOTES.store(
+        owners.is_some_and(|letters| letters.contains(['U', 'u'])),
+        Ordering::Relaxed,
+    );
+    match letters {
         Some(letters) => builder.slub_debug(letters),
         None => builder,
     }

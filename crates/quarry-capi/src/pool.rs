@@ -7,11 +7,11 @@ use core::ptr::{NonNull, null_mut};
 
 use quarry::kernel::machine::NodeId;
 use quarry::kernel::pool::{PagePool, Pending, PoolOwner};
-use quarry::{HostMachine, NoMapper, Pfn, PoolCreateError, PoolParams};
+use quarry::{Caller, HostMachine, InFlightReport, NoMapper, Pfn, PoolCreateError, PoolParams};
 
 use crate::gfp::{gfp_t, known, zeroes};
 use crate::text::{Buffer, report};
-use crate::{failed, heap, null, set_errno};
+use crate::{failed, heap, null, set_errno, site};
 
 /// The node of the CPU that the owner runs on.
 pub const NUMA_NO_NODE: c_int = -1;
@@ -21,9 +21,9 @@ pub const NUMA_NO_NODE: c_int = -1;
 pub struct page_pool_params {
     /// Names it in reports; 16 bytes are kept. NULL for no name.
     pub name: *const c_char,
-    /// Its frames have 2^order pages.
+    /// Its frames have 2^order pages; 10 is the largest order.
     pub order: c_uint,
-    /// Frames that it can hold: those that its owner keeps in use. 0 for the kernel's default, 1024.
+    /// Frames that it can hold, 16384 at most: those that its owner keeps in use. 0 for the kernel's default, 1024.
     pub pool_size: c_uint,
     /// Node whose pages are preferred, or NUMA_NO_NODE.
     pub nid: c_int,
@@ -159,6 +159,19 @@ unsafe fn open<'a>(
     }
 }
 
+/// The functions or files of the code that holds frames, for the addresses in a report.
+struct Code<'a>(&'a InFlightReport);
+
+impl Display for Code<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut sites = self.0.holders().iter().map(|holder| holder.site);
+        sites.try_for_each(|site| match site.address() {
+            Some(address) => write!(f, "\n  code at {}", Caller::at(address as usize)),
+            None => Ok(()),
+        })
+    }
+}
+
 /// Makes a pool. NULL and EINVAL for a wrong parameter, ENOMEM when memory is exhausted.
 ///
 /// # Safety
@@ -192,7 +205,8 @@ pub unsafe extern "C" fn page_pool_create(params: *const page_pool_params) -> *m
         pool_size: params.pool_size,
         node,
     };
-    let owner = match PoolOwner::create(heap.pages(), heap.era(), &params) {
+    let create = |_| PoolOwner::create(heap.pages(), heap.era(), &params);
+    let owner = match params.check_size(heap.era()).and_then(create) {
         Ok(owner) => owner,
         Err(PoolCreateError::NoRoom) => return null(libc::ENOMEM),
         Err(_) => return null(libc::EINVAL),
@@ -213,8 +227,8 @@ pub unsafe extern "C" fn page_pool_create(params: *const page_pool_params) -> *m
 
 /// Destroys a pool, after which no frame can be allocated from it; NULL is no pool and allowed. Returns 0.
 ///
-/// While frames are in flight it returns -1 and EBUSY; a message on the standard error output says how many. They can still be
-/// put, and the pool goes when it is destroyed again after that.
+/// While frames are in flight it returns -1 and EBUSY; a message on the standard error output says how many, as
+/// `page_pool_in_flight_report` does. They can still be put, and the pool goes when it is destroyed again after that.
 ///
 /// # Safety
 ///
@@ -234,7 +248,8 @@ pub unsafe extern "C" fn page_pool_destroy(pool: *mut page_pool) -> c_int {
         Owner::Gone => Ok(()),
     };
     if let Err(pending) = destroyed {
-        report(format_args!("page_pool_destroy: {pending}"));
+        let code = Code(&pending.report());
+        report(format_args!("page_pool_destroy: {pending}{code}"));
         *owner = Owner::Pending(pending);
         return failed(libc::EBUSY);
     }
@@ -260,7 +275,7 @@ pub unsafe extern "C" fn page_pool_alloc_pages(pool: *mut page_pool, flags: gfp_
     let Some((pool, owner)) = (unsafe { open(pool, flags) }) else {
         return null_mut();
     };
-    let Some(pfn) = owner.alloc() else {
+    let Some(pfn) = owner.alloc_at(site()) else {
         return null(libc::ENOMEM);
     };
     let frame = pool.address(pfn);
@@ -296,7 +311,7 @@ pub unsafe extern "C" fn page_pool_alloc_bulk(
     unsafe { frames.write_bytes(0, nr) };
     // SAFETY: as above; all pointers are null now, and only this call uses the array.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, nr) };
-    let site = quarry::CallSite::caller();
+    let site = site();
     let filled = owner.alloc_bulk_as(
         frames,
         site,
@@ -437,7 +452,8 @@ pub unsafe extern "C" fn page_pool_get_stats(
 }
 
 /// Writes who holds the frames of a pool that are in flight, as text: how many of each CPU, and for how many allocations
-/// from the pool at most. The buffer is as for `slabinfo_read`.
+/// from the pool at most. With QUARRY_SLUB_DEBUG=U in the environment it also names the code that allocated them, and an
+/// allocation takes microseconds. The buffer is as for `slabinfo_read`.
 ///
 /// # Safety
 ///
@@ -455,6 +471,7 @@ pub unsafe extern "C" fn page_pool_in_flight_report(
     // SAFETY: the caller vouches for the buffer.
     let mut buffer = unsafe { Buffer::new(text, bytes) };
     // A buffer takes everything.
-    let _ = writeln!(buffer, "{}", pool.shared.in_flight_report());
+    let held = pool.shared.in_flight_report();
+    let _ = writeln!(buffer, "{held}{}", Code(&held));
     buffer.finish()
 }

@@ -168,7 +168,7 @@ fn check_example(source: &str, output: &Output) {
         ),
         "pool.c" => {
             assert!(
-                out.starts_with("1 pages in flight\n  1 allocated at "),
+                out.starts_with("1 pages in flight\n  1 allocated at an unknown place on CPU "),
                 "{out}"
             );
             assert!(out.contains("\n108890 bytes, "), "{out}");
@@ -382,6 +382,27 @@ fn debugging_is_the_environments_choice() {
     );
 }
 
+/// Who holds a pool's frames, if the environment asks to note owners: the program's code, and no source of the library.
+#[test]
+fn pools_name_the_code_that_holds_frames() {
+    let place = Place::new();
+    let program = place.compile("examples/c/pool.c", Linked::Shared);
+    for letters in ["U", "FZPU,session"] {
+        let mut command = place.command(&program);
+        let output = run({
+            command.env("QUARRY_SLUB_DEBUG", letters);
+            command
+        });
+        for report in [text(&output), errors(&output)] {
+            assert!(report.contains("\n  1 allocated at 0x"), "{report}");
+            let (_, code) = report.split_once("\n  code at 0x").expect("the code");
+            let line = code.lines().next().unwrap_or_default();
+            let file = format!("({}+0x", program.display());
+            assert!(line.contains(&file) && !report.contains(".rs"), "{report}");
+        }
+    }
+}
+
 /// A limit of address space gives ENOMEM, and what was allocated is as it was.
 #[test]
 fn a_limit_of_memory_is_an_error() {
@@ -392,6 +413,25 @@ fn a_limit_of_memory_is_an_error() {
         let program = program.display();
         command.args(["-c", &format!("ulimit -v {kib}; exec {program}")]);
         assert_eq!(text(&run(command)), "ok\n", "{kib}");
+    }
+}
+
+/// `quarry.hpp`: resources of `std::pmr`, and allocators.
+#[test]
+fn containers_are_on_caches_and_the_heap() {
+    let place = Place::new();
+    for linked in [Linked::Shared, Linked::Static] {
+        let program = place.compile("tests/c/containers.cpp", linked);
+        for command in [place.command(&program), fallback(place.command(&program))] {
+            let output = run(command);
+            let left = "kmem_cache_destroy: cache cpp-left still has 1 object: 0x";
+            assert_eq!(text(&output), "ok\n", "{linked:?}");
+            let errors = errors(&output);
+            assert!(
+                errors.starts_with(left) && errors.lines().count() == 1,
+                "{errors}"
+            );
+        }
     }
 }
 
@@ -417,12 +457,19 @@ fn children_of_forks_go_on() {
     }
 }
 
-/// The header alone, by the letter of both standards.
+/// Each header alone, by the letter of its standards.
 #[test]
-fn the_header_is_c11_and_cpp17() {
-    for (names, language) in [
-        (["cc", "gcc", "clang"], ["c", "-std=c11"]),
-        (["c++", "g++", "clang++"], ["c++", "-std=c++17"]),
+fn the_headers_are_c11_and_cpp17() {
+    let cpp = ["c++", "g++", "clang++"];
+    for (names, language, header) in [
+        (
+            ["cc", "gcc", "clang"],
+            ["c", "-std=c11"],
+            "include/quarry.h",
+        ),
+        (cpp, ["c++", "-std=c++17"], "include/quarry.h"),
+        (cpp, ["c++", "-std=c++17"], "include/quarry.hpp"),
+        (cpp, ["c++", "-std=c++20"], "include/quarry.hpp"),
     ] {
         let mut command = Command::new(compiler(&names));
         command.arg("-x").args(language);
@@ -433,22 +480,31 @@ fn the_header_is_c11_and_cpp17() {
             "-Werror",
             "-fsyntax-only",
         ]);
-        command.arg(crate_folder().join("include/quarry.h"));
+        command.arg("-I").arg(crate_folder().join("include"));
+        command.arg(crate_folder().join(header));
         run(command);
     }
 }
 
 #[test]
-fn the_program_of_the_guide_runs() {
+fn the_programs_of_the_guide_run() {
     let place = Place::new();
     let guide = crate_folder().join("../../docs/GUIDE.md");
     let guide = std::fs::read_to_string(guide).expect("the guide");
-    let (_, code) = guide.split_once("```c\n").expect("a program");
-    let (code, _) = code.split_once("```").expect("its end");
-    let source = place.path().join("guide.c");
-    std::fs::write(&source, code).expect("the program");
-    let program = place.compile_at(&source, Linked::Shared);
-    assert!(text(&run(place.command(&program))).contains("\nsession "));
+    for (fence, name, cache) in [
+        ("c", "guide.c", "session"),
+        ("cpp", "guide.cpp", "session-node"),
+    ] {
+        let (_, code) = guide
+            .split_once(&format!("```{fence}\n"))
+            .expect("a program");
+        let (code, _) = code.split_once("```").expect("its end");
+        let source = place.path().join(name);
+        std::fs::write(&source, code).expect("the program");
+        let program = place.compile_at(&source, Linked::Shared);
+        let shown = text(&run(place.command(&program)));
+        assert!(shown.contains(&format!("\n{cache} ")), "{shown}");
+    }
 }
 
 /// An older version is replaced, links included.

@@ -21,6 +21,11 @@ const META_PART: usize = 16;
 /// Structures of small heaps: room for a thousand caches.
 const META_BYTES_MIN: usize = 8 << 20;
 
+/// Most memory with pages of this size: page numbers have 32 bits, and memory comes in blocks of 2^10 pages.
+const fn memory_limit(page_shift: u32) -> usize {
+    ((1_usize << 32) - (1 << 10)) << page_shift
+}
+
 fn default_memory() -> usize {
     let limit = os::address_space_limit().map_or(usize::MAX, |bytes| bytes / LIMIT_PART);
     // As much as there is: what a heap cannot hand out fails although memory is free.
@@ -71,9 +76,10 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Memory that the page allocator may hand out, rounded up to 2^10 pages; by default 16 GiB, or what the computer has if that is more, or a quarter
-    /// of the limit of the process's address space (`ulimit -v`) if that is less. Only what is touched
-    /// costs memory.
+    /// Memory that the page allocator may hand out, rounded up to 2^10 pages. By default 16 GiB, or what the computer has if
+    /// that is more, or a quarter of the limit of the process's address space (`ulimit -v`) if that is less. Only what is
+    /// touched costs memory. The limit is 2^32 - 2^10 pages, 16 TiB with pages of 4 KiB, and what the system's address space
+    /// has room for.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
@@ -103,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Serves only CPUs below `cpus`; default all possible ones. With restartable sequences,
+    /// Serves only CPUs below `cpus`, from 1 to [`MAX_CPUS`]; default all possible ones. With restartable sequences,
     /// threads on other CPUs then find no per-CPU state at all; by [`SlotIndex::ConcurrencyId`], threads
     /// beyond as many that run at once.
     #[must_use]
@@ -169,7 +175,10 @@ impl Builder {
             return Err(HostError::Cpus { cpus });
         }
         let percpu_bytes = (cpus as usize) << HostMachine::PERCPU_SHIFT;
-        let memory_bytes = self.memory_bytes.unwrap_or_else(default_memory);
+        let limit = memory_limit(page_shift);
+        let memory_bytes = self
+            .memory_bytes
+            .unwrap_or_else(|| default_memory().min(limit));
         let default_meta = (memory_bytes / META_PART).max(META_BYTES_MIN);
         let meta_bytes = self.meta_bytes.unwrap_or(default_meta);
         let layout = Some((memory_bytes, meta_bytes))
@@ -179,6 +188,12 @@ impl Builder {
                 memory_bytes,
                 meta_bytes,
             })?;
+        if memory_bytes > limit {
+            return Err(HostError::Memory {
+                memory_bytes,
+                limit,
+            });
+        }
         let found = self.area()?;
         let memory = Memory::reserve(&layout, self.huge_pages)?;
         let nodes = Nodes::of_this_computer(cpus);

@@ -20,6 +20,13 @@ pub enum HostError {
         /// The operating system's page size.
         system_bytes: usize,
     },
+    /// The memory has more pages than there are page numbers.
+    Memory {
+        /// Bytes that were asked for.
+        memory_bytes: usize,
+        /// Most bytes with pages of this size ([`Builder::memory_bytes`](crate::Builder::memory_bytes)).
+        limit: usize,
+    },
     /// A size is 0, or the sizes do not fit into an address space.
     Size {
         /// Bytes of memory that were asked for.
@@ -47,27 +54,33 @@ impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::PageSize { bytes } => {
-                write!(f, "a page of {bytes} bytes: choose 4096, 16384 or 65536")
+                write!(f, "page_size is {bytes}: choose 4096, 16384 or 65536")
             }
             Self::PageSizeBelowSystem {
                 bytes,
                 system_bytes,
             } => write!(
                 f,
-                "a page of {bytes} bytes is not a multiple of the system's {system_bytes}: choose \
-                 a larger one"
+                "page_size is {bytes}, not a multiple of the system's {system_bytes}: choose a larger one"
+            ),
+            Self::Memory {
+                memory_bytes,
+                limit,
+            } => write!(
+                f,
+                "memory_bytes is {memory_bytes}: the limit is {limit}, or more with a larger page_size"
             ),
             Self::Size {
                 memory_bytes,
                 meta_bytes,
             } => write!(
                 f,
-                "{memory_bytes} bytes of memory with {meta_bytes} bytes for structures: both must \
-                 be above 0 and fit into an address space"
+                "memory_bytes is {memory_bytes} and meta_bytes is {meta_bytes}: both must be above 0 \
+                 and fit into an address space"
             ),
             Self::Cpus { cpus } => write!(
                 f,
-                "{cpus} CPUs: the number must be from 1 to {}",
+                "cpus is {cpus}: the number must be from 1 to {}",
                 quarry_core::machine::MAX_CPUS
             ),
             Self::AddressSpace { bytes, errno } => write!(

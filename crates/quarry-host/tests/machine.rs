@@ -114,12 +114,36 @@ fn impossible_configurations_are_refused() {
             HostError::Cpus { cpus }
         );
     }
+    // More than address spaces of 48 bits have, and no more pages than there are numbers.
     let error = HostMachine::builder()
-        .memory_bytes(1 << 60)
+        .memory_bytes((1 << 48) - (1 << 26))
+        .page_size(1 << 16)
         .build()
         .unwrap_err();
-    assert!(matches!(error, HostError::AddressSpace { bytes, .. } if bytes > 1 << 60));
+    assert!(matches!(error, HostError::AddressSpace { bytes, .. } if bytes > 1 << 48));
     assert!(error.to_string().contains("memory_bytes"), "{error}");
+    for page_bytes in [4096, 16384, 65536] {
+        let limit = page_bytes * ((1 << 32) - (1 << 10));
+        let memory_bytes = limit + 1;
+        let with = |bytes| {
+            let builder = HostMachine::builder().page_size(page_bytes);
+            builder.memory_bytes(bytes).meta_bytes(1).build()
+        };
+        let refused = HostError::Memory {
+            memory_bytes,
+            limit,
+        };
+        assert_eq!(with(memory_bytes).unwrap_err(), refused);
+        let error = refused.to_string();
+        assert!(error.starts_with(&format!(
+            "memory_bytes is {memory_bytes}: the limit is {limit}"
+        )));
+        // The limit itself is none but the system's.
+        match with(limit) {
+            Ok(machine) => assert_eq!(machine.ranges().pages.bytes, limit),
+            Err(error) => assert!(matches!(error, HostError::AddressSpace { .. }), "{error}"),
+        }
+    }
 }
 
 #[test]

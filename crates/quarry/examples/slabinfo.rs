@@ -31,7 +31,7 @@ fn show<D: Design>() -> Result {
         };
         open.push(connections.alloc(connection)?);
     }
-    let names = heap.kmalloc(100, None).ok_or("out of memory")?;
+    let names = heap.kmalloc(100).ok_or("out of memory")?;
     open.truncate(300);
 
     let mut slabinfo = String::new();

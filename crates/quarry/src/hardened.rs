@@ -20,12 +20,12 @@ impl<D: Design> Builder<D> {
     /// use quarry::{Builder, FreeError, Hardening, Magazine};
     ///
     /// let heap = Builder::<Magazine>::new().hardened(Hardening::ALL).build()?;
-    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// let object = heap.kmalloc(100).ok_or("out of memory")?;
     /// // SAFETY: refused, as nothing has been freed.
     /// assert_eq!(unsafe { heap.kfree(object.byte_add(16)) }, Err(FreeError::NotAnObject));
     /// // SAFETY: the object is not used any more.
     /// unsafe { heap.kfree(object) }?;
-    /// let others = [heap.kmalloc(100, None), heap.kmalloc(100, None)];
+    /// let others = [heap.kmalloc(100), heap.kmalloc(100)];
     /// // SAFETY: refused, as the object is free already.
     /// assert_eq!(unsafe { heap.kfree(object) }, Err(FreeError::DoubleFree));
     /// # let _ = others;

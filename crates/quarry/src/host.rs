@@ -212,7 +212,7 @@ quarry_core::debug_is_display!(Error);
 /// use quarry::{Builder, Slub};
 ///
 /// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
-/// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+/// let object = heap.kmalloc(100).ok_or("out of memory")?;
 /// // SAFETY: the object was allocated from this heap and is not used any more.
 /// unsafe { heap.kfree(object) }?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -255,7 +255,8 @@ impl<D: Design> Builder<D> {
     /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. It is
     /// rounded up to blocks of 1024 pages (4 MiB with pages of 4 KiB). By default
     /// 16 GiB, or what the computer has if that is more, or a quarter of the address space that `ulimit -v` leaves if that
-    /// is less. A heap reserves address space for 9/8 of it, 8 MiB at least, and 4 MiB for each possible CPU.
+    /// is less. A heap reserves address space for 9/8 of it, 8 MiB at least, and 4 MiB for each possible CPU. The limit is
+    /// 2^32 - 2^10 pages (16 TiB with pages of 4 KiB), and what the system's address space has room for.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.machine = self.machine.memory_bytes(bytes);
@@ -296,7 +297,7 @@ impl<D: Design> Builder<D> {
     }
 
     /// Gives whole huge pages (2 MiB) of free memory back to the operating system whenever more than
-    /// `bytes` are free; off by default. The rule in full: [`PageAllocator`](crate::PageAllocator)'s
+    /// `bytes`, any number, are free; off by default. The rule in full: [`PageAllocator`](crate::PageAllocator)'s
     /// [`TrimPolicy`]. A heap whose memory goes through caches needs
     /// [`Heap::reap`](crate::Heap::reap) from time to time for it, as frees inside caches hold locks.
     /// [`Heap::trim`](crate::Heap::trim) gives memory back at once. Memory of the system's pool
@@ -429,7 +430,7 @@ impl<D: Design> Builder<D> {
     /// use quarry::{Builder, FreeError, Slub};
     ///
     /// let heap = Builder::<Slub>::new().slub_debug("FZPU").build()?;
-    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// let object = heap.kmalloc(100).ok_or("out of memory")?;
     /// // SAFETY: the object has 128 bytes with its red zone, which this overruns on purpose.
     /// unsafe { object.add(100).write(1) };
     /// // SAFETY: the object is not used any more.

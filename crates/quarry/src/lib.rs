@@ -26,7 +26,7 @@
 //!
 //! * A call that makes one thing, or all or nothing, returns a `Result` if the error gives something back or
 //!   a reason ([`Cache::alloc`], [`Cache::alloc_bulk`]). Otherwise it returns an `Option`
-//!   ([`Heap::kmalloc`]).
+//!   ([`HostHeap::kmalloc`]).
 //! * A bulk call that may do a part returns the number of things done ([`PagePool::fill_batch`],
 //!   [`PageAllocator::alloc_bulk`]).
 //! * Maintenance returns the number of CPUs that were busy and kept what they had; 0 is success
@@ -102,12 +102,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(missing_debug_implementations)]
+
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 #[cfg(feature = "io-uring")]
 mod forks;
 mod hardened;
 mod host;
+mod kmalloc;
 mod kvmalloc;
 mod pool;
 mod process;
@@ -192,7 +195,8 @@ pub use quarry_host::{
     NumaUnavailable, NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, TextOut, ThreadLock,
 };
 pub use typed::{
-    AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned, Shared,
+    AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned,
+    Shared, SharedCache,
 };
 
 #[cfg(doctest)]

@@ -51,6 +51,7 @@ type RawHostPool<H> = RawPool<'static, HostMachine, H>;
 /// let packet = pool.alloc().ok_or("out of memory")?;
 /// pool.recycle(packet);
 /// assert_eq!(pool.stats().cached, 1);
+/// assert!(format!("{pool:?}").starts_with("PagePool { name: \"rx0\", frame_bytes: 4096, inflight: 0,"));
 ///
 /// // A pool with pages in flight says who has them, and goes when the last one comes home.
 /// let kept = pool.alloc().ok_or("out of memory")?;
@@ -70,7 +71,18 @@ impl PagePool {
     ///
     /// # Errors
     ///
-    /// [`PoolCreateError`].
+    /// [`PoolCreateError`]: a parameter is beyond its limit. Of 6.18 and later a ring has 16,384 pages at most, of older
+    /// kernels 32,768; a `pool_size` above is refused, not cut.
+    ///
+    /// ```
+    /// use quarry::{HostHeap, PagePool, PoolParams};
+    ///
+    /// let heap = HostHeap::new()?.leak();
+    /// let params = PoolParams { pool_size: 16_385, ..PoolParams::default() };
+    /// let refused = PagePool::new(heap.pages(), heap.era(), &params).err().ok_or("a pool")?;
+    /// assert_eq!(refused.to_string(), "pool_size is 16385: this era's rings hold at most 16384 pages");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(
         pages: &'static PageAllocator<HostMachine>,
         era: Era,
@@ -85,13 +97,14 @@ impl<H: Mapper> PagePool<H> {
     ///
     /// # Errors
     ///
-    /// [`PoolCreateError`].
+    /// As [`PagePool::new`].
     pub fn new_mapped(
         pages: &'static PageAllocator<HostMachine>,
         era: Era,
         params: &PoolParams<'_>,
         mapper: H,
     ) -> Result<Self, PoolCreateError> {
+        params.check_size(era)?;
         Ok(Self {
             owner: PoolOwner::create_mapped(pages, era, params, mapper)?,
             not_sync: PhantomData,
@@ -272,6 +285,19 @@ impl<H: Mapper> PagePool<H> {
     /// dropped.
     pub fn destroy(self) -> Result<(), PendingPool<H>> {
         self.owner.destroy().map_err(PendingPool)
+    }
+}
+
+impl<H: Mapper> std::fmt::Debug for PagePool<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stats = self.stats();
+        f.debug_struct("PagePool")
+            .field("name", &self.owner.pool().name())
+            .field("frame_bytes", &self.frame_bytes())
+            .field("inflight", &stats.inflight)
+            .field("pages_cached", &stats.pages_cached)
+            .field("pages_ring", &stats.pages_ring)
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <quarry.h>
+#include <quarry.hpp>
 
 // A cache for objects of one type, which `std::unique_ptr` owns.
 template <typename T> class Cache {
@@ -42,22 +42,6 @@ private:
     kmem_cache *cache;
 };
 
-// An allocator for the containers of the standard library.
-template <typename T> struct Kvmalloc {
-    using value_type = T;
-    Kvmalloc() = default;
-    template <typename U> Kvmalloc(const Kvmalloc<U> &) {}
-    T *allocate(std::size_t count)
-    {
-        if (void *block = kvmalloc_array(count, sizeof(T), GFP_KERNEL))
-            return static_cast<T *>(block);
-        throw std::bad_alloc();
-    }
-    void deallocate(T *block, std::size_t) { kvfree(block); }
-    bool operator==(const Kvmalloc &) const { return true; }
-    bool operator!=(const Kvmalloc &) const { return false; }
-};
-
 struct Order {
     int number;
     double price;
@@ -66,7 +50,7 @@ struct Order {
 int main()
 {
     Cache<Order> orders("order");
-    std::vector<Cache<Order>::Owned, Kvmalloc<Cache<Order>::Owned>> book;
+    std::vector<Cache<Order>::Owned, quarry::allocator<Cache<Order>::Owned>> book;
     for (int number = 0; number < 1000; number++)
         book.push_back(orders.make(Order{number, number * 0.5}));
     double sum = 0;

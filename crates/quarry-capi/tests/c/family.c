@@ -190,6 +190,24 @@ static void pools(void)
     FAILS(page_pool_create(&params), EINVAL);
     params.nid = 63;
     FAILS(page_pool_create(&params), EINVAL);
+    params = (struct page_pool_params){.pool_size = 16385, .nid = NUMA_NO_NODE};
+    FAILS(page_pool_create(&params), EINVAL);
+    params.pool_size = 16384;
+    assert(page_pool_destroy(page_pool_create(&params)) == 0);
+}
+
+/* A search by name finds the newest. */
+static void names(void)
+{
+    struct kmem_cache *first = kmem_cache_create("twice", 64, 0, 0, NULL);
+    struct kmem_cache *second = kmem_cache_create("twice", 128, 0, 0, NULL);
+    char text[16];
+
+    assert(first != NULL && second != NULL && first != second);
+    assert(slab_attribute_read("twice", "object_size", text, sizeof(text)) == 4 && strcmp(text, "128\n") == 0);
+    assert(kmem_cache_destroy(second) == 0);
+    assert(slab_attribute_read("twice", "object_size", text, sizeof(text)) == 3 && strcmp(text, "64\n") == 0);
+    assert(kmem_cache_destroy(first) == 0);
 }
 
 int main(void)
@@ -197,6 +215,7 @@ int main(void)
     kmallocs();
     caches();
     texts();
+    names();
     pools();
     return write(STDOUT_FILENO, "ok\n", 3) != 3;
 }

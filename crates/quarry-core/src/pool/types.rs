@@ -5,9 +5,10 @@ use core::ptr::NonNull;
 use super::lanes::Lanes;
 use super::map::Mapper;
 use super::ring::Ring;
-use super::rules::PoolRules;
+use super::rules::{PoolRules, pool_rules};
 use super::stats::{OwnerStats, SharedStats};
 use crate::debug::SiteTable;
+use crate::era::Era;
 use crate::machine::{CpuId, MAX_CPUS, NodeId};
 use crate::page::{Page, PageKind, Pfn};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -25,10 +26,10 @@ pub(super) const DEFAULT_POOL_SIZE: u32 = 1024;
 pub struct PoolParams<'a> {
     /// Names it in reports; 16 bytes are kept.
     pub name: &'a str,
-    /// Its blocks have 2^order pages.
+    /// Its blocks have 2^order pages, no more than the page allocator's largest.
     pub order: u32,
     /// Pages that the ring can hold, and each lane as many again up to 992: those that the owner keeps
-    /// in use; 0 is the kernel's default, 1024.
+    /// in use; 0 is the kernel's default, 1024. The limit is the era's ([`PoolRules::ring_limit`]).
     pub pool_size: u32,
     /// Node whose pages are preferred; `None` is that of whichever CPU the owner runs on.
     pub node: Option<NodeId>,
@@ -41,6 +42,23 @@ impl Default for PoolParams<'_> {
             order: 0,
             pool_size: DEFAULT_POOL_SIZE,
             node: None,
+        }
+    }
+}
+
+impl PoolParams<'_> {
+    /// Refuses a ring that the era would cut to its limit (6.18 and later): for programs, which get the pool that they ask for
+    /// or none.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolCreateError::PoolSize`].
+    pub fn check_size(&self, era: Era) -> Result<(), PoolCreateError> {
+        // Rings have one limit for all page sizes.
+        let limit = pool_rules(era, 12).ring_limit;
+        match self.pool_size {
+            pool_size if pool_size > limit => Err(PoolCreateError::PoolSize { pool_size, limit }),
+            _ => Ok(()),
         }
     }
 }
@@ -295,10 +313,10 @@ impl core::fmt::Display for PoolCreateError {
         match self {
             Self::PoolSize { pool_size, limit } => write!(
                 f,
-                "a pool_size of {pool_size}: this era's rings hold at most {limit} pages"
+                "pool_size is {pool_size}: this era's rings hold at most {limit} pages"
             ),
             Self::Order { order, limit } => {
-                write!(f, "blocks of order {order}: the largest order is {limit}")
+                write!(f, "order is {order}: the largest is {limit}")
             }
             Self::Node(node) => write!(f, "the machine has no node {}", node.0),
             Self::NoRoom => f.write_str("the machine's structure range or per-CPU area is full"),

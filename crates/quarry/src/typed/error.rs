@@ -9,8 +9,6 @@ use quarry_core::name::NameError;
 pub enum CacheError {
     /// The name is none for a cache.
     Name(NameError),
-    /// The heap has a cache of this name.
-    Duplicate,
     /// The type is aligned to more than a page.
     Alignment {
         /// Alignment of the type in bytes.
@@ -30,10 +28,6 @@ impl std::fmt::Display for CacheError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Name(error) => error.fmt(f),
-            Self::Duplicate => f.write_str(
-                "the heap has a cache of this name: choose another; a dropped cache keeps its name \
-                 until its last object is freed",
-            ),
             Self::Alignment { align, page_size } => write!(
                 f,
                 "a type aligned to {align} bytes in a heap with pages of {page_size}: choose a larger \

@@ -18,7 +18,7 @@ fn process_heap() -> Result<&'static HostHeap, CacheError> {
 /// A cache that is made at its first use, on the heap of the process ([`Kmalloc::heap`]).
 ///
 /// No thread waits for another that makes it, so a signal handler and the child of a fork may be the first to use it: of
-/// several caches made at once one stays. Its name need not be unique.
+/// several caches made at once one stays. Others may have its [name](Cache#names).
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ impl<T> LazyCache<T> {
     ///
     /// # Errors
     ///
-    /// As [`Cache::new`], but for [`CacheError::Duplicate`]; [`CacheError::Process`]. The next call tries again.
+    /// As [`Cache::new`]; [`CacheError::Process`]. The next call tries again.
     #[inline]
     pub fn get(&self) -> Result<&Cache<T>, CacheError> {
         // Acquire: pairs with the Release in `make`.

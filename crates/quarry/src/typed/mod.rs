@@ -47,7 +47,7 @@ pub use error::{AllocError, CacheError};
 pub use lazy::LazyCache;
 use owned::FreeOnDrop;
 pub use owned::Owned;
-pub use shared::{Counted, Shared};
+pub use shared::{Counted, Shared, SharedCache};
 
 type RawCache<D> = heap::Cache<'static, HostMachine, D>;
 
@@ -58,6 +58,26 @@ type RawCache<D> = heap::Cache<'static, HostMachine, D>;
 /// No destructor waits for that: if a CPU is busy at that moment, or a free of another thread has not returned, the cache
 /// ends with that free, or with the next making, drop or shrink of any cache, or [`HostHeap::reap`].
 /// [`Cache::destroy`] is for programs that expect no object to be left.
+///
+/// # Names
+///
+/// A name is a label, for slabinfo, reports and [`Builder::slub_debug`](crate::Builder::slub_debug). Caches of a heap may have
+/// the same one, in Rust, in C and in statics alike, as parts of a program that know nothing of each other choose them. Each
+/// has its row in slabinfo; a search by name finds the newest.
+///
+/// ```
+/// use quarry::{Cache, HostHeap};
+///
+/// let heap = HostHeap::new()?;
+/// let (first, second) = (Cache::new(&heap, "session")?, Cache::new(&heap, "session")?);
+/// let (number, text) = (first.alloc(7)?, second.alloc("seven")?);
+/// assert_eq!((first.live()?, second.live()?), (1, 1));
+/// let mut slabinfo = String::new();
+/// heap.write_slabinfo(&mut slabinfo)?;
+/// assert_eq!(slabinfo.matches("\nsession ").count(), 2);
+/// # drop((number, text));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Examples
 ///
@@ -94,7 +114,7 @@ pub struct Cache<T, D: Design = DefaultDesign> {
 }
 
 impl<T, D: Design> Cache<T, D> {
-    /// Makes a cache whose objects have the size and alignment of `T`.
+    /// Makes a cache whose objects have the size and alignment of `T`. Others may have its [name](Cache#names).
     ///
     /// # Errors
     ///
@@ -118,9 +138,6 @@ impl<T, D: Design> Cache<T, D> {
     /// let cache = Cache::with_flags(&heap, "counter", CacheFlags::HWCACHE_ALIGN)?;
     /// let counter = cache.alloc([0_u8; 40])?;
     /// assert!(std::ptr::from_ref(&*counter).addr().is_multiple_of(64));
-    ///
-    /// let again = Cache::<u64>::new(&heap, "counter");
-    /// assert!(again.is_err_and(|error| error.to_string().starts_with("the heap has a cache")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_flags(
@@ -131,12 +148,12 @@ impl<T, D: Design> Cache<T, D> {
         Self::make(heap, name, flags, true)
     }
 
-    /// Makes a cache; a `unique` one only if the heap has none of this name.
+    /// Makes a cache; one that `waits` only after those of its name that are about to end.
     fn make(
         heap: &HostHeap<D>,
         name: &str,
         flags: CacheFlags,
-        unique: bool,
+        waits: bool,
     ) -> Result<Self, CacheError> {
         name::check(name).map_err(CacheError::Name)?;
         let page_size = heap.machine().topology().page_size();
@@ -153,8 +170,9 @@ impl<T, D: Design> Cache<T, D> {
                 u32::try_from(size_of::<T>().max(1)).unwrap_or(u32::MAX),
             )
         };
-        // A cache that was just dropped may have this name, and an entry.
-        let create = || match unique {
+        // A thread that makes and drops caches of one name waits for their ends: thousands of caches that are about to end
+        // would fill the heap. It also gets their entries.
+        let create = || match waits {
             true => heap.create_unique_cache(&spec),
             false => heap.create_cache(&spec),
         };
@@ -162,9 +180,9 @@ impl<T, D: Design> Cache<T, D> {
             Err(CreateError::Duplicate) => None,
             made => Some(made),
         });
-        let raw = raw
-            .ok_or(CacheError::Duplicate)?
-            .map_err(CacheError::Create)?;
+        // The other cache of this name stays.
+        let raw = raw.unwrap_or_else(|| heap.create_cache(&spec));
+        let raw = raw.map_err(CacheError::Create)?;
         // SAFETY: the handle is used by this cache and its objects, which keep the heap: `heap` below, and
         // `Entry::orphan` behind that.
         let raw = unsafe { entry::unbound(raw) };

@@ -16,15 +16,47 @@ use quarry_core::design::Design;
 use super::{AllocError, Cache, Owned};
 use crate::DefaultDesign;
 
-/// A value with the number of its owners: the objects of a cache that gives out [`Shared`]
-/// ([`Cache::alloc_shared`]).
+/// A value with the number of its owners: an object of a [`SharedCache`].
 pub struct Counted<T> {
     owners: AtomicUsize,
     value: T,
 }
 
+impl<T: Debug> Debug for Counted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counted")
+            .field("owners", &self.owners)
+            .field("value", &self.value)
+            .finish()
+    }
+}
+
+/// A cache that gives out [`Shared`] objects, by its type: its objects have room for the number of owners, which those of
+/// a `Cache<T>` do not.
+///
+/// # Examples
+///
+/// ```
+/// use quarry::{Cache, HostHeap, Shared, SharedCache};
+///
+/// struct Router {
+///     routes: SharedCache<[u8; 4]>,
+///     default: Shared<[u8; 4]>,
+/// }
+///
+/// let heap = HostHeap::new()?;
+/// let routes: SharedCache<[u8; 4]> = Cache::new(&heap, "route")?;
+/// let default = routes.alloc_shared([10, 0, 0, 1])?;
+/// let router = Router { routes, default };
+/// assert_eq!(Shared::clone(&router.default)[0], 10);
+/// assert_eq!(router.routes.live()?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub type SharedCache<T, D = DefaultDesign> = Cache<Counted<T>, D>;
+
 impl<T, D: Design> Cache<Counted<T>, D> {
-    /// Moves a value into a new object with one owner, which can be cloned.
+    /// Moves a value into a new object with one owner, which can be cloned. The type of such a cache is
+    /// [`SharedCache<T>`](SharedCache), for fields and annotations.
     ///
     /// # Errors
     ///
@@ -43,7 +75,7 @@ impl<T, D: Design> Cache<Counted<T>, D> {
 }
 
 /// One of several owners of an object of a cache: an [`Arc`](std::sync::Arc) whose memory comes from a
-/// [`Cache`] of [`Counted`] values. It is one word, and there are no weak ones.
+/// [`SharedCache`]. It is one word, and there are no weak ones.
 ///
 /// The last owner drops the value, on whichever thread that is.
 ///

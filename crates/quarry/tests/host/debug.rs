@@ -65,7 +65,7 @@ fn storm<D: Design>(mode: Mode) {
                     next.send(Sent(object))
                         .expect("the next thread waits for all");
                     if round % 3 == 0 {
-                        let own = heap.kmalloc(round as usize % 2000 + 1, None);
+                        let own = heap.kmalloc(round as usize % 2000 + 1);
                         // SAFETY: the object is not used any more.
                         unsafe { heap.kfree(own.expect("memory")) }.expect("a live object");
                     }

@@ -52,11 +52,11 @@ fn errors_print_their_message() {
     let error = error.expect_err("no page has 100 bytes");
     assert_eq!(
         format!("{error:?}"),
-        "a page of 100 bytes: choose 4096, 16384 or 65536"
+        "page_size is 100: choose 4096, 16384 or 65536"
     );
     let boxed: Box<dyn std::error::Error> = error.into();
     assert_eq!(
         format!("{boxed:?}"),
-        "a page of 100 bytes: choose 4096, 16384 or 65536"
+        "page_size is 100: choose 4096, 16384 or 65536"
     );
 }

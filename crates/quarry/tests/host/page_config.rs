@@ -66,7 +66,7 @@ fn zones_are_those_of_the_layout() {
         .zip(sizes.map(u64::from))
         .collect();
     assert_eq!(zones, expected);
-    let object = heap.kmalloc(100, None).expect("memory");
+    let object = heap.kmalloc(100).expect("memory");
     let page = heap.pages().pfn_of(object).expect("a page of the heap");
     let zone = heap.pages().zone_id_of(page).expect("a zone");
     assert_eq!(zone.zone, ZoneType::Normal, "the highest is tried first");

@@ -78,7 +78,7 @@ impl<D: Design> Calls<'_, D> {
     fn alloc(&self) -> NonNull<u8> {
         match self {
             Self::Cache(cache) => cache.alloc(),
-            Self::Kmalloc(heap) => heap.kmalloc(BYTES, None),
+            Self::Kmalloc(heap) => heap.kmalloc(BYTES),
         }
         .expect("memory")
     }
@@ -236,7 +236,7 @@ fn forks_of_a_heap(forks: u64) -> u64 {
                 let mut random = Random(seed);
                 while !stop.load(Ordering::Relaxed) {
                     let objects: Vec<_> = (0..50)
-                        .filter_map(|_| heap.kmalloc(1 + random.below(3000), None))
+                        .filter_map(|_| heap.kmalloc(1 + random.below(3000)))
                         .collect();
                     for object in objects {
                         // SAFETY: allocated above, and not used.
@@ -251,7 +251,7 @@ fn forks_of_a_heap(forks: u64) -> u64 {
                 if quarry::fork_misses() != missed {
                     return 0;
                 }
-                let objects: [_; 40] = std::array::from_fn(|at| heap.kmalloc(at * 70 + 1, None));
+                let objects: [_; 40] = std::array::from_fn(|at| heap.kmalloc(at * 70 + 1));
                 let complete = objects.iter().all(Option::is_some);
                 for object in objects.into_iter().flatten() {
                     // SAFETY: allocated above, and not used.

@@ -39,7 +39,7 @@ fn with_idle_threads(threads: usize) -> u64 {
                 // On every CPU in turn: sixteen threads could all run on one.
                 sys::pin(0, cpus[thread % cpus.len()]);
                 for bytes in SIZES {
-                    let object = heap.kmalloc(bytes, None).expect("memory");
+                    let object = heap.kmalloc(bytes).expect("memory");
                     // SAFETY: allocated just now, and not used.
                     unsafe { heap.kfree(object) }.expect("an object in use");
                 }
@@ -91,7 +91,7 @@ fn with_one_that_frees<D: Design>(live_bytes: u64) -> f64 {
                         .map(|_| {
                             turn += 1;
                             let bytes = SIZES[turn % SIZES.len()];
-                            let object = heap.kmalloc(bytes, None).expect("memory");
+                            let object = heap.kmalloc(bytes).expect("memory");
                             (object.expose_provenance().get(), bytes)
                         })
                         .collect();

@@ -361,7 +361,7 @@ fn bad_parameters_are_refused() {
     };
     let refused = PoolCreateError::Order { order: 9, limit: 8 };
     assert_eq!(create(order), refused);
-    let said = "blocks of order 9: the largest order is 8";
+    let said = "order is 9: the largest is 8";
     assert_eq!(refused.to_string(), said);
     let node = PoolParams {
         node: Some(NodeId(2)),
