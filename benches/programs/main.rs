@@ -8,6 +8,7 @@
 //!
 //! `cargo bench --bench programs -- --help` lists the options.
 
+#[expect(dead_code, reason = "processes of programs are kept on no CPU")]
 #[path = "../common/mod.rs"]
 mod common;
 mod loads;

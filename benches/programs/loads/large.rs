@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 
-use super::{Random, block};
+use super::{Block, Random, block};
 
 /// A hundred blocks of 5 to 25 MiB at a time, whose ends alone are used; random ones are replaced.
 pub(super) fn blocks() {
     let mut random = Random::new(3);
     let mut size = move || (5 << 20) + random.below(20 << 20);
-    let mut blocks: Vec<Box<[u8]>> = (0..100).map(|_| block(size())).collect();
+    let mut blocks: Vec<Block> = (0..100).map(|_| block(size())).collect();
     let mut random = Random::new(4);
     for _ in 0..200_000 {
         let at = random.below(100);

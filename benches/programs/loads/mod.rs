@@ -2,6 +2,8 @@
 //!
 //! They call what Rust's programs call (`malloc` by the system's allocator), so that one binary runs on any of them.
 
+use std::mem::MaybeUninit;
+
 mod large;
 mod sizes;
 mod small;
@@ -98,19 +100,18 @@ impl Random {
 
     /// Below a limit.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 32) * limit as u64 >> 32) as usize
+        (((self.next() >> 32) * limit as u64) >> 32) as usize
     }
 }
 
+/// A block of memory.
+pub(crate) type Block = Box<[MaybeUninit<u8>]>;
+
 /// A block whose first byte, and last, are written.
-pub(crate) fn block(bytes: usize) -> Box<[u8]> {
-    let mut block = Vec::with_capacity(bytes);
-    // SAFETY: the capacity is that; any value is a byte, and only those written below are read.
-    #[expect(clippy::uninit_vec, reason = "a program writes what it reads, no more")]
-    unsafe {
-        block.set_len(bytes);
+pub(crate) fn block(bytes: usize) -> Block {
+    let mut block = Box::new_uninit_slice(bytes);
+    for at in [0, bytes - 1] {
+        block[at].write(1);
     }
-    block[0] = 1;
-    block[bytes - 1] = 1;
-    block.into_boxed_slice()
+    block
 }

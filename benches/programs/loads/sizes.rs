@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use super::{Random, block};
+use super::{Block, Random, block};
 
 /// Replaces random blocks of an array.
 fn replace(live: usize, steps: usize, seed: u64, size: impl Fn(&mut Random) -> usize) {
     let mut random = Random::new(seed);
-    let mut blocks: Vec<Box<[u8]>> = Vec::with_capacity(live);
+    let mut blocks: Vec<Block> = Vec::with_capacity(live);
     for _ in 0..live {
         let bytes = size(&mut random);
         blocks.push(block(bytes));

@@ -7,11 +7,11 @@ use std::thread;
 
 use rayon::prelude::*;
 
-use super::{Random, block};
+use super::{Block, Random, block};
 
 /// A thread replaces random objects of 8 to 1,000 bytes in an array for a while, then ends and hands the array to a new one.
 pub(super) fn server() {
-    fn turn(mut objects: Vec<Box<[u8]>>, seed: u64, turns: usize) {
+    fn turn(mut objects: Vec<Block>, seed: u64, turns: usize) {
         let mut random = Random::new(seed);
         let live = objects.len();
         for _ in 0..100_000 {
@@ -38,7 +38,7 @@ pub(super) fn server() {
 pub(super) fn producer() {
     thread::scope(|scope| {
         for _ in 0..2 {
-            let (send, receive) = mpsc::sync_channel::<Vec<Box<[u8]>>>(64);
+            let (send, receive) = mpsc::sync_channel::<Vec<Block>>(64);
             scope.spawn(move || {
                 for _ in 0..40_000 {
                     let batch = (0..120).map(|_| block(64)).collect();
@@ -52,7 +52,7 @@ pub(super) fn producer() {
 
 /// Threads that start and end, and leave half of what they allocated to those that come later.
 pub(super) fn ending() {
-    let left: Mutex<Vec<Vec<Box<[u8]>>>> = Mutex::new(Vec::new());
+    let left: Mutex<Vec<Vec<Block>>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for line in 0..4 {
             let left = &left;
