@@ -9,8 +9,11 @@ use crate::common::{median, right_align};
 use crate::measure::Measured;
 use crate::peers::REFERENCE;
 
-/// Tables: a title, and the number of a run.
-const NUMBERS: [(&str, fn(&Measured) -> f64); 5] = [
+/// A number of a run.
+type Number = fn(&Measured) -> f64;
+
+/// Tables: a title, and the number.
+const NUMBERS: [(&str, Number); 5] = [
     ("Time", |run| run.seconds),
     ("Time of CPUs", |run| run.cpu_seconds),
     ("Peak memory", |run| run.peak_kib),
@@ -46,7 +49,7 @@ impl Results {
     }
 
     /// Median of the ratios to the reference, round by round.
-    fn ratio(&self, load: &str, peer: &str, number: fn(&Measured) -> f64) -> f64 {
+    fn ratio(&self, load: &str, peer: &str, number: Number) -> f64 {
         let runs = self.runs(load, peer).iter();
         let base = self.runs(load, REFERENCE).iter();
         median(runs.zip(base).map(|(run, base)| number(run) / number(base)))
