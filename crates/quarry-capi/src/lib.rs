@@ -95,15 +95,9 @@ static NOTES: AtomicBool = AtomicBool::new(false);
 #[inline(always)]
 fn site() -> CallSite {
     match NOTES.load(Ordering::Relaxed) {
-        true => outside(),
+        true => Caller::site(),
         false => CallSite::UNKNOWN,
     }
-}
-
-#[cold]
-fn outside() -> CallSite {
-    let address = Caller::outside().map_or(0, |caller| caller.address());
-    CallSite::code(address as u64)
 }
 
 /// Takes the measures and switches the debugging on that the environment asks for.

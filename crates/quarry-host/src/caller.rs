@@ -3,6 +3,8 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::fmt;
 
+use quarry_core::debug::CallSite;
+
 /// Frames that a search looks at.
 const FRAMES: u32 = 64;
 
@@ -52,7 +54,8 @@ extern "C" fn visit(frame: *mut c_void, search: *mut c_void) -> c_int {
     // SAFETY: the unwinder's own frame.
     let address = unsafe { _Unwind_GetIP(frame) };
     search.frames += 1;
-    let outside = described(address).is_some_and(|info| info.dli_fbase.addr() != search.own);
+    let file = Caller(address).file_start();
+    let outside = file.is_some_and(|start| start != search.own);
     if outside {
         search.found = address;
     }
@@ -67,7 +70,7 @@ impl Caller {
             return None;
         }
         let mut search = Search {
-            own: described(visit as *const () as usize)?.dli_fbase.addr(),
+            own: Self::at(visit as *const () as usize).file_start()?,
             frames: 0,
             found: 0,
         };
@@ -86,6 +89,18 @@ impl Caller {
     #[must_use]
     pub const fn address(&self) -> usize {
         self.0
+    }
+
+    /// First address of the program or library that has the address; `None` if none has.
+    #[must_use]
+    pub fn file_start(&self) -> Option<usize> {
+        described(self.0).map(|info| info.dli_fbase.addr())
+    }
+
+    /// [`Caller::outside`] as records of debugging keep it.
+    #[must_use]
+    pub fn site() -> CallSite {
+        CallSite::code(Self::outside().map_or(0, |caller| caller.0 as u64))
     }
 }
 

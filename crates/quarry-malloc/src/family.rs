@@ -71,7 +71,8 @@ pub(crate) extern "C" fn malloc(bytes: usize) -> *mut c_void {
     }
 }
 
-/// Allocates where the direct heap has no object at hand: it is not the process's, its CPU has none, or the size is not small.
+/// Allocates where the direct heap has no object at hand: it is not the process's, its CPU has none, or no class
+/// has the size.
 #[inline(never)]
 extern "C" fn malloc_slow(bytes: usize) -> *mut c_void {
     alloc(bytes, natural_align(bytes))

@@ -11,7 +11,7 @@ use quarry::kernel::heap::ZERO_SIZE_ADDRESS;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
     Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
-    Slob, Slub, Slubq, TextOut, TrimPolicy,
+    Slob, Slub, Slubq, TextOut, TrimPolicy, stays_in_place,
 };
 
 use crate::record::{self, Recorded};
@@ -97,11 +97,7 @@ pub(crate) fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
 
 /// Refuses a size that a block of `size` bytes cannot have been asked for with.
 pub(crate) fn check_size(size: Option<usize>, bytes: usize) -> Result<(), FreeError> {
-    /// Blocks up to this size stay as they are when they become smaller.
-    const SMALL: usize = 64;
-    // Larger blocks are at least half used, in all designs.
-    let fits = |size| bytes <= size && (size <= SMALL || bytes > size / 2);
-    match size.is_none_or(fits) {
+    match size.is_none_or(|size| stays_in_place(size, bytes)) {
         true => Ok(()),
         false => Err(FreeError::WrongSize),
     }

@@ -4,6 +4,8 @@ use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use quarry::Caller;
+
 use crate::family::{free, heap_of, refused};
 use crate::heaps;
 
@@ -87,6 +89,7 @@ impl Operator {
         let [new, plain, sized] = self.names;
         // SAFETY: takes a name.
         let next = unsafe { libc::dlsym(libc::RTLD_NEXT, sized.as_ptr()) };
+        let file_of = |place: *mut c_void| Caller::at(place.addr()).file_start();
         let library = file_of(next);
         let is_own = |name: &CStr| {
             // SAFETY: takes a name.
@@ -102,15 +105,6 @@ impl Operator {
         };
         self.target.store(target, Ordering::Relaxed);
     }
-}
-
-/// First address of the file that has an address; 0 if none has it.
-fn file_of(address: *mut c_void) -> usize {
-    // SAFETY: a structure of addresses, which may all be null.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for, and the structure can be written.
-    let known = unsafe { libc::dladdr(address, &raw mut info) };
-    if known == 0 { 0 } else { info.dli_fbase.addr() }
 }
 
 unsafe extern "C" fn resolve_object(block: *mut c_void, bytes: usize) {

@@ -12,8 +12,6 @@ use crate::host::RawHeap;
 
 /// Requests below a page do not get a mapping of their own, and all mappings are aligned to one.
 pub(crate) const MAPPED_MIN: usize = 4096;
-/// Requests above this are of no class that is found at once.
-const FAST_MAX: usize = 256 << 10;
 /// Blocks up to this size never move to become smaller.
 const SMALL: usize = 64;
 
@@ -28,7 +26,7 @@ pub(crate) fn alloc<D: Design>(
     // that wraps is no small one.
     let rest = align.wrapping_sub(1);
     let wish = bytes.wrapping_add(rest) & !rest;
-    let object = match bytes <= FAST_MAX {
+    let object = match wish >= bytes {
         true => heap.kmalloc_fast(wish),
         false => None,
     };
@@ -119,6 +117,14 @@ pub(crate) fn size<D: Design>(heap: &RawHeap<D>, object: NonNull<u8>) -> Option<
     }
 }
 
+/// True if a block of `size` bytes stays where it is for a request of `bytes`, which therefore may be what it was asked for: small
+/// blocks do, and those that are more than half used. Growing step by step copies less, and shrinking a little would give
+/// back nothing.
+#[must_use]
+pub const fn stays_in_place(size: usize, bytes: usize) -> bool {
+    bytes <= size && (size <= SMALL || bytes > size / 2)
+}
+
 /// # Safety
 ///
 /// The object is one of this heap, and only the caller uses it. If the result is `Ok(Some)`, only that is used from then
@@ -134,12 +140,7 @@ pub(crate) unsafe fn resize<D: Design>(
         // SAFETY: no object of the heap is at the address, so this makes a report and changes nothing.
         return unsafe { heap.kfree(object) }.map(|()| None);
     };
-    // A block that is more than half used stays where it is: growing step by step copies less, and shrinking a little
-    // would give back nothing.
-    if bytes <= old
-        && (old <= SMALL || bytes > old / 2)
-        && object.addr().get().is_multiple_of(align)
-    {
+    if stays_in_place(old, bytes) && object.addr().get().is_multiple_of(align) {
         return Ok(Some(object));
     }
     if !is_kmallocs(heap, object) && bytes > MAPPED_MIN && align <= MAPPED_MIN {

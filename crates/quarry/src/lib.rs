@@ -120,6 +120,7 @@ pub mod uring;
 
 pub use hardened::report_of_library;
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
+pub use kvmalloc::stays_in_place;
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use process::{Kmalloc, ProcessHeap};
 pub use quarry_core as kernel;

@@ -170,9 +170,12 @@ impl Armour {
         word::state(number, self.usable) == State::Broken
     }
 
-    /// Offset of the first byte that is not as [`Armour::fill`] wrote it.
+    /// Offset of the first byte of a free object that is not as [`Armour::fill`] wrote it, where free objects are looked at.
     #[inline(always)]
-    fn not_filled(object: NonNull<u8>, bytes: usize) -> Option<usize> {
+    fn written(&self, object: NonNull<u8>, bytes: usize) -> Option<usize> {
+        if !self.fills || !self.measures.contains(Hardening::REUSE) {
+            return None;
+        }
         match bytes.checked_sub(2 * LOOKED_AT) {
             None | Some(0) => Self::not_filled_in(object, 0, bytes),
             Some(between) => Self::not_filled_in(object, 0, LOOKED_AT)
@@ -302,10 +305,7 @@ pub(crate) fn alloc<M: Machine, D: Design>(
         let number = armour.number(env, object);
         let state = word::state(number, armour.usable);
         let wrong = match state {
-            State::Free(filled) if armour.fills && armour.measures.contains(Hardening::REUSE) => {
-                Armour::not_filled(object, filled)
-            }
-            State::Free(_) => None,
+            State::Free(filled) => armour.written(object, filled),
             _ => Some(0),
         };
         let Some(offset) = wrong else {
@@ -494,13 +494,11 @@ pub(crate) fn drain<M: Machine, D: Design>(hardened: &Hardened<D>, env: Env<'_, 
     let Hardened { armour, design } = hardened;
     let Some(ring) = &armour.ring else { return };
     ring.drain(|object| {
-        let filled = match word::state(armour.number(env, object), armour.usable) {
-            State::Free(filled) if armour.fills && armour.measures.contains(Hardening::REUSE) => {
-                filled
-            }
-            _ => 0,
+        let written = match word::state(armour.number(env, object), armour.usable) {
+            State::Free(filled) => armour.written(object, filled),
+            _ => None,
         };
-        match Armour::not_filled(object, filled) {
+        match written {
             Some(at) => report(
                 env,
                 Finding::Poison,

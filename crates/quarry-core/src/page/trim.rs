@@ -14,9 +14,9 @@
 //!
 //! Frees inside the slab designs do not give memory back, because they hold locks.
 //!
-//! A program whose memory comes and goes would pay a page fault for each page and round. So what is given back by itself and
-//! then allocated again is kept the next time, in addition to what the rule keeps. Each second halves that: a program
-//! that has become smaller does not come back for it.
+//! A program whose memory comes and goes would pay a page fault for each page and round. So what is given back,
+//! also by [`PageAllocator::trim`], and then allocated again is kept the next time, in addition to what the rule keeps. Each
+//! second halves that: a program that has become smaller does not come back for it.
 //!
 //! # How
 //!
@@ -226,22 +226,25 @@ impl<M: Machine> PageAllocator<M> {
     /// Gives back now what the automatic rule does not keep; nothing if it is off.
     #[cold]
     pub fn auto_trim(&self) {
-        self.trimmer.forget(self.machine().now_ns());
-        self.trim_by_rule(u64::MAX);
+        if let Some(policy) = self.auto_trim_policy() {
+            self.trimmer.forget(self.machine().now_ns());
+            self.trim_by_rule(policy, u64::MAX);
+        }
     }
 
     /// Gives back one block by the automatic rule.
     #[cold]
     pub(super) fn trim_after_free(&self) {
-        self.trim_by_rule(1);
+        if let Some(policy) = self.auto_trim_policy() {
+            self.trim_by_rule(policy, 1);
+        }
     }
 
-    fn trim_by_rule(&self, blocks_max: u64) {
-        if let Some(mut policy) = self.auto_trim_policy() {
-            let residency = self.residency();
-            policy.keep_pages += self.trimmer.missed(&residency);
-            self.release_excess(policy, blocks_max, &residency);
-        }
+    fn trim_by_rule(&self, mut policy: TrimPolicy, blocks_max: u64) {
+        let residency = self.residency();
+        let missed = self.trimmer.missed(&residency);
+        policy.keep_pages = policy.keep_pages.saturating_add(missed);
+        self.release_excess(policy, blocks_max, &residency);
     }
 
     fn release_excess(

@@ -25,21 +25,13 @@ impl<D: Design> Hardened<D> {
         self.0.get().ok()
     }
 
-    /// The call site of the program's code, for records of debugging. Takes a microsecond or two.
-    fn site() -> CallSite {
-        let caller = Caller::outside();
-        caller.map_or(CallSite::UNKNOWN, |caller| {
-            CallSite::code(caller.address() as u64)
-        })
-    }
-
     /// Allocates from a heap with debugging.
     #[cold]
     fn alloc_traced(heap: &HostHeap<D>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if align > NATURAL_ALIGN {
             return heap.kvmalloc(bytes, align);
         }
-        let site = Self::site();
+        let site = Caller::site();
         let Some(object) = heap.kmalloc_at(bytes, None, site) else {
             return heap.kvmalloc(bytes, align);
         };
@@ -83,7 +75,7 @@ impl<D: Design> Hardened<D> {
     #[cold]
     unsafe fn free_traced(heap: &HostHeap<D>, block: NonNull<u8>) -> Result<(), FreeError> {
         // SAFETY: the caller vouches that the block has no user left.
-        unsafe { heap.kvfree_hardened(block, None, Self::site()) }
+        unsafe { heap.kvfree_hardened(block, None, Caller::site()) }
     }
 }
 
