@@ -34,9 +34,9 @@ pub(crate) unsafe fn defer<M: Machine, D: Design>(
     object: NonNull<u8>,
 ) -> Result<(), FreeError> {
     let (machine, map) = (env.machine(), env.map());
-    let page = map.page(map.pfn_of(object).ok_or(FreeError::Foreign)?);
-    page.head().ok_or(FreeError::Foreign)?;
-    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+    let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+    map.page(pfn).head().ok_or(FreeError::Foreign)?;
+    if map.owner(pfn) != env.cache.id() {
         // It may be in a page of many caches.
         let place = design.find_slot(env, object).map_err(|(error, _)| error)?;
         if !place.exact {

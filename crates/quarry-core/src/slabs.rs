@@ -166,8 +166,8 @@ pub(crate) fn take_from<M: Machine, L>(
     env.pages().slab_made(order);
     page.objects.store(objects, Ordering::Relaxed);
     page.set_on_list(false);
-    for page in pages_to_write(env, slab, order) {
-        page.cache.store(env.cache.id(), Ordering::Relaxed);
+    for (pfn, page) in pages_to_write(env, slab, order) {
+        map.set_owner(pfn, env.cache.id());
         page.set_head(Some(slab));
     }
     let node = counted(env, nodes, slab);
@@ -191,8 +191,8 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
     let objects = page.objects.load(Ordering::Relaxed);
     node.total_objects
         .fetch_sub(u64::from(objects), Ordering::Relaxed);
-    for page in pages_to_write(env, slab, order) {
-        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+    for (pfn, page) in pages_to_write(env, slab, order) {
+        env.map().set_owner(pfn, core::ptr::null_mut());
         page.set_head(None);
     }
     env.pages().slab_gone(order);
@@ -204,9 +204,12 @@ fn pages_to_write<M: Machine>(
     env: Env<'_, M>,
     slab: Pfn,
     order: u32,
-) -> impl Iterator<Item = &Page> {
+) -> impl Iterator<Item = (Pfn, &Page)> {
     let map = env.map().on(env.machine());
-    (0..1 << order).map(move |at| map.page_to_write(Pfn(slab.0 + at)))
+    (0..1 << order).map(move |at| {
+        let pfn = Pfn(slab.0 + at);
+        (pfn, map.page_to_write(pfn))
+    })
 }
 
 /// The part of a slab's node, to count the slab in it, and its objects.
@@ -229,11 +232,9 @@ pub(crate) fn account_look<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) {
 /// True if an object is in a slab of this cache.
 #[inline(always)]
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-    env.map().page_of(object).is_some_and(|(pfn, page)| {
-        let machine = env.machine();
-        access(machine, Line::Slab, Access::Check, env.map().page(pfn));
-        page.cache.load(Ordering::Relaxed) == env.cache.id()
-    })
+    let map = env.map();
+    account_look(env, object);
+    map.owner_of(object) == env.cache.id()
 }
 
 /// True if a page is of a CPU's node.
@@ -255,7 +256,7 @@ pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result
     let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
     let page = map.page(pfn);
     let slab = page.head().ok_or(FreeError::Foreign)?;
-    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+    if map.owner(pfn) != env.cache.id() {
         return Err(FreeError::WrongCache);
     }
     Ok(slab)
@@ -464,7 +465,7 @@ fn slabs_at<'a, M: Machine, F: Fn(*mut ()) -> bool>(
                 PageKind::Untouched | PageKind::Tail => 1,
                 _ => 1 << order,
             };
-            if kind == PageKind::Slab && wanted(page.cache.load(Ordering::Relaxed)) {
+            if kind == PageKind::Slab && wanted(map.owner(pfn)) {
                 return Some(pfn);
             }
         }

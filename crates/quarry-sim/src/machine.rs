@@ -29,7 +29,7 @@ use crate::time::{Cause, Run, TimeModel, Timed};
 
 pub use passage::Passage;
 
-/// Address space for the allocators' own structures.
+/// Address space for the allocators' own structures, beside a word for each page.
 const META_BYTES: usize = 1 << 30;
 
 /// Waits for another CPU's slot, at [`PAUSE_PS`]: longer than any hold of one.
@@ -109,10 +109,11 @@ impl VirtualMachine {
         // a multiple of the largest block.
         let block = 1usize << (page_shift + MAX_ORDER);
         let page_range = (pages as usize) << page_shift;
+        let meta_bytes = META_BYTES + pages as usize * size_of::<usize>();
         let mappings = Mappings {
             _pages: reserve(page_range + block, true)?,
             _descriptors: reserve(pages as usize * DESCRIPTOR_BYTES, true)?,
-            _meta: reserve(META_BYTES, false)?,
+            _meta: reserve(meta_bytes, false)?,
             _percpu: reserve((cpus as usize) << Self::PERCPU_SHIFT, false)?,
         };
         let ranges = Ranges {
@@ -122,7 +123,7 @@ impl VirtualMachine {
             descriptors: mappings
                 ._descriptors
                 .range(0, pages as usize * DESCRIPTOR_BYTES),
-            meta: mappings._meta.range(0, META_BYTES),
+            meta: mappings._meta.range(0, meta_bytes),
             percpu: mappings
                 ._percpu
                 .range(0, (cpus as usize) << Self::PERCPU_SHIFT),

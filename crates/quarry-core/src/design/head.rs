@@ -78,7 +78,7 @@ impl<'a> CacheSpec<'a> {
 }
 
 /// Part of a cache that all designs share. It is first in every cache's structure, and its address names the
-/// cache in page descriptors.
+/// cache in the table of pages' owners.
 pub struct CacheHead {
     name: Name,
     pub(crate) era: Era,

@@ -47,7 +47,7 @@ pub trait Slots: Sized {
         if page.kind() != PageKind::Slab {
             return Err((FreeError::Foreign, None));
         }
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        if map.owner(slab) != env.cache.id() {
             return Err((FreeError::WrongCache, Some(slab)));
         }
         let layout = &env.cache.geometry.layout;

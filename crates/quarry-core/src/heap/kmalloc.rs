@@ -5,7 +5,7 @@
 //!                | not made yet, 0 bytes, a design without classes, pages
 //!            kmalloc_rare: `kmalloc_index`
 //!
-//!  kfree     the descriptor of the object's own page names the class: its fast path
+//!  kfree     the table of pages' owners names the class: its fast path
 //!                | no slab of a class
 //!            kfree_slow: 0 bytes, a design without classes, pages, mistakes
 //! ```
@@ -385,21 +385,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { body.design.free_own_fast(self.env(&body.head), object) }
     }
 
-    /// The cache of the slab that an address is in, by the descriptor of the address's own page. `None` with designs
+    /// The cache of the slab that an address is in, by the owner of the address's own page. `None` with designs
     /// whose slabs hold objects of all caches: their kfree is their own.
     #[inline(always)]
     pub(super) fn class_of(&self, object: NonNull<u8>) -> Option<&CacheBody<D>> {
         if D::FEATURES.shared_slabs {
             return None;
         }
-        let (_, page) = self.system.pages.map().page_of(object)?;
-        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
-        // Null without an owner. A page pool's marks are negative: one test for both.
-        if body.addr().cast_signed() <= 0 {
-            return None;
-        }
-        // SAFETY: a positive address is that of a cache of this heap, which stored it there, and so its body's; caches are
-        // only destroyed when they have no slabs.
+        let body = self.system.pages.map().owner_of(object);
+        let body = body.cast::<CacheBody<D>>();
+        // SAFETY: an address that is not null is that of a cache of this heap, which stored it there, and so its body's;
+        // caches are only destroyed when they have no slabs.
         unsafe { body.as_ref() }
     }
 

@@ -447,11 +447,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     pub unsafe fn cache_of(&self, object: NonNull<u8>) -> Option<Cache<'_, M, D>> {
         let map = self.system.pages.map();
         let slab = map.page(map.pfn_of(object)?).head()?;
-        let body = map
-            .page(slab)
-            .cache
-            .load(Ordering::Relaxed)
-            .cast::<CacheBody<D>>();
+        let body = map.owner(slab).cast::<CacheBody<D>>();
         // SAFETY: not null means that a cache of this heap stored its own address there, and by the
         // caller's contract it is not destroyed.
         if let Some(body) = unsafe { body.as_ref() } {

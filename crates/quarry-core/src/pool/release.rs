@@ -58,13 +58,13 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             self.pages.machine(),
             Line::PageDescriptor,
             Access::Atomic,
-            core::ptr::from_ref(&page.cache),
+            core::ptr::from_ref(&page.pool),
         );
-        let mark = page.cache.load(Ordering::Relaxed);
+        let mark = page.pool.load(Ordering::Relaxed);
         let unmarked = core::ptr::null_mut();
         self.body().owns(page)
             && page
-                .cache
+                .pool
                 .compare_exchange(mark, unmarked, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }

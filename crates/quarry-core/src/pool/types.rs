@@ -200,24 +200,21 @@ impl<H: Mapper> Body<H> {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Word in the descriptor of this pool's page in this state: one comparison checks pool and state. It is negative as
-    /// a number, which no address of a process is: a free of an object sees by its sign that the page is no slab.
+    /// Word in the descriptor of this pool's page in this state: one comparison checks pool and state.
     #[inline(always)]
     fn mark(&self, state: PoolState) -> *mut () {
         const {
             assert!(align_of::<OwnerPart>() > PoolState::InBatch as usize);
         }
         let beyond = (state as usize).wrapping_sub(PoolState::InPool as usize);
-        let mark = self.id().map_addr(|address| !address);
-        debug_assert!(mark.addr().cast_signed() < 0);
-        mark.wrapping_byte_add(beyond)
+        self.id().wrapping_byte_add(beyond)
     }
 
     /// True if a page has this pool's mark for this state. That is enough for the owner and for puts: a page
     /// that left its pool has no mark.
     #[inline(always)]
     pub(super) fn is_marked(&self, page: &Page, state: PoolState) -> bool {
-        page.cache.load(Ordering::Relaxed) == self.mark(state)
+        page.pool.load(Ordering::Relaxed) == self.mark(state)
     }
 
     /// True if an entry's page is home and the pool's. Two puts of the same moment may have left one that one
@@ -236,13 +233,13 @@ impl<H: Mapper> Body<H> {
     #[inline(always)]
     pub(super) fn set_state(&self, page: &Page, state: PoolState) {
         // Relaxed: a page changes hands with a lane's top, the ring's slot or by its user's own ordering.
-        page.cache.store(self.mark(state), Ordering::Relaxed);
+        page.pool.store(self.mark(state), Ordering::Relaxed);
     }
 
     /// State of a page; [`PoolState::Outside`] if it is not this pool's.
     pub(super) fn state_of(&self, page: &Page) -> PoolState {
-        let mark = page.cache.load(Ordering::Relaxed).addr();
-        let beyond = mark.wrapping_sub(!self.id().addr());
+        let mark = page.pool.load(Ordering::Relaxed).addr();
+        let beyond = mark.wrapping_sub(self.id().addr());
         let state = match beyond.wrapping_add(PoolState::InPool as usize) {
             1 => PoolState::InPool,
             2 => PoolState::InFlight,

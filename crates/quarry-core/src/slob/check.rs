@@ -62,7 +62,7 @@ impl Show for Slob {
         let map = env.map();
         let mut more = true;
         for pfn in slabs_of(env, |_| true) {
-            let mine = map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id();
+            let mine = map.owner(pfn) == env.cache.id();
             if mine && map.address(pfn).addr().get() >= from {
                 more = more && found(map.address(pfn));
             }
@@ -95,8 +95,7 @@ impl Show for Slob {
 impl Slob {
     /// The objects of this cache on a heap page.
     fn blocks_of<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn, found: &mut dyn FnMut(NonNull<u8>)) {
-        let page = env.map().page(pfn);
-        let heap = page.cache.load(Ordering::Relaxed).is_null();
+        let heap = env.map().owner(pfn).is_null();
         let owners = heap.then(|| Owners::of(env.pages(), pfn)).flatten();
         for (offset, mark) in owners.into_iter().flat_map(Owners::objects) {
             if mark.id() == self.id && !mark.is_deferred() {
@@ -111,7 +110,7 @@ impl Slob {
         let map = env.map();
         let (mut objects, mut bytes, mut marked) = (0, 0, 0);
         for pfn in slabs_of(env, |_| true) {
-            let cache = map.page(pfn).cache.load(Ordering::Relaxed);
+            let cache = map.owner(pfn);
             if !cache.is_null() {
                 objects += u64::from(cache == env.cache.id());
                 continue;
@@ -236,7 +235,7 @@ impl Shared {
         let map = pages.map();
         let pfn = map.pfn_of(address)?;
         let page = map.page(pfn);
-        let heap = page.kind() == PageKind::Slab && page.cache.load(Ordering::Relaxed).is_null();
+        let heap = page.kind() == PageKind::Slab && map.owner(pfn).is_null();
         let owners = heap.then(|| Owners::of(pages, pfn)).flatten()?;
         let at = address.addr().get() as u32 & ((1 << map.page_shift()) - 1);
         let (offset, mark) = owners.object_before(at)?;

@@ -9,7 +9,6 @@ use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::Machine;
 use crate::page::{PageAllocator, Pfn};
-use crate::sync::Ordering;
 
 impl Slots for Slob {
     type Shared = Shared;
@@ -21,7 +20,7 @@ impl Slots for Slob {
     ) -> Result<Place, NoPlace> {
         let map = env.map();
         let slab = Self::first_page(env, address).map_err(|error| (error, None))?;
-        let owner = map.page(slab).cache.load(Ordering::Relaxed);
+        let owner = map.owner(slab);
         let base = if owner == env.cache.id() {
             Ok(map.address(slab))
         } else if owner.is_null() {

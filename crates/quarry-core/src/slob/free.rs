@@ -80,10 +80,10 @@ impl Slob {
     ) -> Option<usize> {
         let map = env.map();
         let first = Self::first_page(env, object).ok()?;
-        let page = map.page(first);
-        if !page.cache.load(Ordering::Relaxed).is_null() {
-            let mine = page.cache.load(Ordering::Relaxed) == env.cache.id();
-            return mine.then(|| 1 << (map.page_shift() + page.order()));
+        let owner = map.owner(first);
+        if !owner.is_null() {
+            let mine = owner == env.cache.id();
+            return mine.then(|| 1 << (map.page_shift() + map.page(first).order()));
         }
         let (_, mark) = self.marked(env, first, object, true).ok()?;
         debug_assert!(mark.has_header());
@@ -107,7 +107,7 @@ impl Slob {
     ) -> Result<(), FreeError> {
         let _pass = env.enter();
         let first = Self::first_page(env, object)?;
-        let owner = env.map().page(first).cache.load(Ordering::Relaxed);
+        let owner = env.map().owner(first);
         if owner.is_null() {
             let freed = self.shared().with_lists(env, |lists, empty| {
                 self.free_block(env, lists, empty, object, kfree)
@@ -253,7 +253,7 @@ impl Slob {
     ) -> Result<(), FreeError> {
         let map = env.map();
         let page = map.page(first);
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        if map.owner(first) != env.cache.id() {
             return Err(FreeError::WrongCache);
         }
         if object != map.address(first) {

@@ -281,9 +281,9 @@ pub(super) fn take_pages<M: Machine>(
     let map = env.map();
     map.page(pfn).set_on_list(false);
     for tail in 0..1 << order {
-        let page = map.page(Pfn(pfn.0 + tail));
-        page.cache.store(cache, Ordering::Relaxed);
-        page.set_head(Some(pfn));
+        let page = Pfn(pfn.0 + tail);
+        map.set_owner(page, cache);
+        map.page(page).set_head(Some(pfn));
     }
     map.page(pfn).set_kind(PageKind::Slab, order);
     env.pages().slab_made(order);
@@ -295,9 +295,9 @@ pub(super) fn give_pages_back<M: Machine>(env: Env<'_, M>, pfn: Pfn, kind: PageK
     let map = env.map();
     let order = map.page(pfn).order();
     for tail in 0..1 << order {
-        let page = map.page(Pfn(pfn.0 + tail));
-        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
-        page.set_head(None);
+        let page = Pfn(pfn.0 + tail);
+        map.set_owner(page, core::ptr::null_mut());
+        map.page(page).set_head(None);
     }
     env.pages().slab_gone(order);
     env.pages().free_block(pfn, order, kind);

@@ -50,7 +50,7 @@
 //!   a slab's owner (I3) takes objects off, others only push.
 //! * **I3** The owner of a slab is: the CPU whose slot holds it (CPU slab, cpu partial list); the
 //!   holder of the list lock (on the node's list); the operation that took its list whole.
-//! * **I4** `objects`, `cache` and `head` of a slab's pages do not change while it is a slab.
+//! * **I4** `objects`, `head` and owner of a slab's pages do not change while it is a slab.
 //!
 //! # 7 Departures from the kernel
 //!

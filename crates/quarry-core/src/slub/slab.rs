@@ -128,7 +128,7 @@ impl Slub {
         if page.kind() != PageKind::Slab {
             return Err(FreeError::Foreign);
         }
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        if env.map().owner(slab) != env.cache.id() {
             return Err(FreeError::WrongCache);
         }
         if !self.is_slot(env, slab, object) {

@@ -10,8 +10,6 @@ use quarry_core::page::PageInconsistency;
 mod descriptor {
     /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
     pub(crate) const WORD: usize = 0;
-    /// The cache of a slab.
-    pub(crate) const CACHE: usize = 8;
     /// The next page on a list, plus one.
     pub(crate) const NEXT: usize = 32;
     /// Kind and order: the lower half of what the page is.
@@ -30,6 +28,16 @@ fn at(object: Object, offset: usize) -> Object {
 fn field<T>(machine: &VirtualMachine, pfn: Pfn, field: usize) -> NonNull<T> {
     let offset = pfn.0 as usize * DESCRIPTOR_BYTES + field;
     at(machine.ranges().descriptors.base, offset).cast()
+}
+
+/// The first word among the allocators' own structures that holds an object's address.
+fn word_with(machine: &VirtualMachine, object: Object) -> NonNull<Object> {
+    let meta = machine.ranges().meta;
+    // SAFETY: the range is readable memory of the machine; no allocator runs meanwhile, and addresses may be read as numbers.
+    let words =
+        unsafe { std::slice::from_raw_parts(meta.base.cast::<usize>().as_ptr(), meta.bytes / 8) };
+    let place = words.iter().position(|&word| word == object.addr().get());
+    at(meta.base, place.expect("a word") * 8).cast()
 }
 
 /// Overwrites a field of a page's descriptor.
@@ -410,16 +418,14 @@ fn sheaf_finds_damaged_sheaves() {
         give(cache, &objects[10..14]);
         assert_eq!(cache.check_consistency(), Ok(()));
         let slab = heap.pages().pfn_of(objects[10]).expect("a page");
-        let owner: *const CacheHead = cache.head();
-        damage(
-            heap.machine(),
-            slab,
-            descriptor::CACHE,
-            std::ptr::null::<CacheHead>(),
-        );
+        let foreign = take(sized(&heap, "two", 192), 1)[0];
+        let entry = word_with(heap.machine(), objects[13]);
+        // SAFETY: no allocator runs meanwhile.
+        unsafe { entry.write(foreign) };
         let found = damaged(cache.check_consistency(), "a foreign object");
         assert_eq!(found.what, "objects of other caches in a sheaf");
-        damage(heap.machine(), slab, descriptor::CACHE, owner);
+        // SAFETY: as above.
+        unsafe { entry.write(objects[13]) };
         assert_eq!(cache.check_consistency(), Ok(()), "as before");
         cache.flush();
         cache.shrink();

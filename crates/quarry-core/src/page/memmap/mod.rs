@@ -4,20 +4,22 @@ pub(crate) mod blocks;
 pub(crate) mod contents;
 pub(crate) mod list;
 mod on;
+mod owners;
 pub(crate) mod page;
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 use crate::page::types::Pfn;
 use blocks::{PageBlocks, Tag};
 use contents::Contents;
 pub(crate) use on::MapOn;
+use owners::Owners;
 use page::Page;
 
-/// See [`MemMap::descriptor_scale`]. A descriptor is smaller than a page.
+/// See [`MemMap::owner_scale`]. A word is smaller than a page.
 const fn scale(page_shift: u32) -> u64 {
-    1 << (u64::BITS + DESCRIPTOR_BYTES.ilog2() - page_shift)
+    1 << (u64::BITS + owners::WORD_BYTES.ilog2() - page_shift)
 }
 
 /// The pages of a machine and their descriptors.
@@ -27,11 +29,12 @@ pub(crate) struct MemMap {
     descriptors: NonNull<Page>,
     blocks: PageBlocks,
     contents: Contents,
+    owners: Owners,
     bytes: usize,
     pages: u32,
     page_shift: u32,
-    /// Bytes of a descriptor for each of a page, in 2^-64.
-    descriptor_scale: u64,
+    /// Bytes of an owner's word for each of a page, in 2^-64.
+    owner_scale: u64,
 }
 
 // SAFETY: the map holds addresses that never change (M3); descriptors are all atomics.
@@ -79,10 +82,11 @@ impl MemMap {
                 true => Contents::new(machine, meta, pages as u32)?,
                 false => Contents::NONE,
             },
+            owners: Owners::new(machine, meta, pages as u32)?,
             bytes: pages << page_shift,
             pages: pages as u32,
             page_shift,
-            descriptor_scale: scale(page_shift),
+            owner_scale: scale(page_shift),
         })
     }
 
@@ -94,10 +98,11 @@ impl MemMap {
             descriptors: NonNull::from(descriptors).cast(),
             blocks: PageBlocks::none(),
             contents: Contents::NONE,
+            owners: Owners::none(),
             bytes: descriptors.len() << 12,
             pages: descriptors.len() as u32,
             page_shift: 12,
-            descriptor_scale: scale(12),
+            owner_scale: scale(12),
         }
     }
 
@@ -153,32 +158,43 @@ impl MemMap {
         (offset < self.bytes).then_some(Pfn((offset >> self.page_shift) as u32))
     }
 
-    /// Number and descriptor of the page at an address; `None` for a foreign address. One step shorter than by
-    /// the number.
+    /// Number and descriptor of the page at an address; `None` for a foreign address.
     #[inline(always)]
     pub(crate) fn page_of(&self, address: NonNull<u8>) -> Option<(Pfn, &Page)> {
         let pfn = self.pfn_of(address)?;
+        Some((pfn, self.page(pfn)))
+    }
+
+    /// [`MemMap::owner`] of the page at an address; null for a foreign address.
+    #[inline(always)]
+    pub(crate) fn owner_of(&self, address: NonNull<u8>) -> *mut () {
+        let offset = address.addr().get().wrapping_sub(self.base.addr().get());
+        if offset >= self.bytes {
+            return ptr::null_mut();
+        }
         if cfg!(loom) {
-            return Some((pfn, self.page(pfn)));
+            return self.owner(Pfn((offset >> self.page_shift) as u32));
         }
-        let offset = address.addr().get() - self.base.addr().get();
-        const {
-            assert!(DESCRIPTOR_BYTES.is_power_of_two());
-            assert!(
-                size_of::<usize>() == 8,
-                "addresses have a sign that is free for marks"
-            );
-        }
-        // `offset >> (page_shift - log2 of a descriptor)`, as the high half of a product: one step, a shift by a number that
+        // `offset >> page_shift` times the size of a word, as the high half of a product: one step, a shift by a number that
         // the compiler does not know takes three on x86-64.
-        let scaled = ((offset as u128 * u128::from(self.descriptor_scale)) >> 64) as usize;
-        let at = scaled & !(DESCRIPTOR_BYTES - 1);
-        // SAFETY: `at` is the page's number times the size of a descriptor (a power of two), and
-        // the number is below `pages`. Each such page has a descriptor in the range.
-        let page = unsafe { self.descriptors.byte_add(at) };
-        // SAFETY: a descriptor is valid from the start, all atomics in a zero-filled range (M2), and never
-        // written but through them.
-        Some((pfn, unsafe { page.as_ref() }))
+        let scaled = ((offset as u128 * u128::from(self.owner_scale)) >> 64) as usize;
+        // SAFETY: the address is in a page, and the table has a word for each.
+        unsafe { self.owners.at(scaled & !(owners::WORD_BYTES - 1)) }
+    }
+
+    /// The cache of the slab that a page is in, null if there is none.
+    #[inline(always)]
+    pub(crate) fn owner(&self, pfn: Pfn) -> *mut () {
+        debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
+        // SAFETY: the page exists (as in `page`), and the table has a word for each.
+        unsafe { self.owners.of(pfn) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_owner(&self, pfn: Pfn, owner: *mut ()) {
+        debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
+        // SAFETY: as in `owner`.
+        unsafe { self.owners.set(pfn, owner) };
     }
 
     /// The tag of a page's pageblock; `None` for a foreign page.

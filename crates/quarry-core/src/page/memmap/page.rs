@@ -29,8 +29,8 @@ pub(in crate::page) const AHEAD: usize = 6;
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
 /// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, a put takes one away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
-/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: the page's holder |
-/// | `head` | - | likewise | - | - |
+/// | `pool` | - | - | - | the pool and the page's state: the page's holder; null again before the page leaves |
+/// | `head` | - | set before the slab is used, constant while it lives | - | - |
 /// | `objects` | where the list may go on ([`Page::set_ahead`]): the code that puts the block there | likewise | - | - |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
@@ -42,8 +42,8 @@ pub(in crate::page) const AHEAD: usize = 6;
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
     pub(crate) word: AtomicU64,
-    /// The owning cache, null if none; the same in all pages of a slab.
-    pub(crate) cache: AtomicPtr<()>,
+    /// A page pool's mark, null if none.
+    pub(crate) pool: AtomicPtr<()>,
     state: AtomicU64,
     pub(crate) lock: RawLock,
     next: AtomicU32,
@@ -66,7 +66,7 @@ impl Page {
     pub(crate) fn new() -> Self {
         Self {
             word: AtomicU64::new(0),
-            cache: AtomicPtr::new(core::ptr::null_mut()),
+            pool: AtomicPtr::new(core::ptr::null_mut()),
             state: AtomicU64::new(0),
             lock: RawLock::new(),
             next: AtomicU32::new(0),

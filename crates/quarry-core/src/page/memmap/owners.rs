@@ -1,0 +1,88 @@
+//! The cache that each page's objects are of.
+//!
+//! A free finds the cache by its object's address and nothing else, so this is the line that it waits for when the heap is
+//! large. A table of its own has eight pages a line; in the descriptors each page has a line.
+
+use core::ptr::NonNull;
+
+use crate::machine::{Machine, Region};
+use crate::page::types::Pfn;
+use crate::sync::{AtomicPtr, Ordering};
+
+/// Bytes of an owner's word.
+pub(super) const WORD_BYTES: usize = size_of::<*mut ()>();
+
+/// An address for each page: that of its slab's cache, null if it has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Owners {
+    words: NonNull<AtomicPtr<()>>,
+}
+
+impl Owners {
+    /// For `pages` pages. `None` when the range for structures is full.
+    pub(crate) fn new<M: Machine>(machine: &M, meta: &Region, pages: u32) -> Option<Self> {
+        let bytes = pages as usize * size_of::<AtomicPtr<()>>();
+        let words = meta.alloc(machine, bytes.max(1))?.cast();
+        #[cfg(loom)]
+        for page in 0..pages as usize {
+            let word = AtomicPtr::new(core::ptr::null_mut());
+            // SAFETY: the block has room for this many words and no code uses it yet.
+            unsafe { words.add(page).write(word) };
+        }
+        Some(Self { words })
+    }
+
+    /// No words; no code may ask for one.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn none() -> Self {
+        Self {
+            words: NonNull::dangling(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The page is one of those that the table was made for.
+    #[inline(always)]
+    unsafe fn word(&self, pfn: Pfn) -> &AtomicPtr<()> {
+        // SAFETY: by the caller's contract `new` reserved a word for the page.
+        let word = unsafe { self.words.add(pfn.0 as usize) };
+        // SAFETY: the word is in a zero-filled range that lives as long as the machine (M2, M3) and is only
+        // accessed through this atomic.
+        unsafe { word.as_ref() }
+    }
+
+    /// The owner of a page.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Owners::word`].
+    #[inline(always)]
+    pub(super) unsafe fn of(&self, pfn: Pfn) -> *mut () {
+        // Relaxed: an object's owner was stored before the object was given out.
+        // SAFETY: the caller's contract.
+        unsafe { self.word(pfn) }.load(Ordering::Relaxed)
+    }
+
+    /// The owner of the page whose word is this many bytes from the first.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Owners::word`], and the distance is a whole number of words.
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, bytes: usize) -> *mut () {
+        // SAFETY: by the caller's contract this is a word of the table.
+        let word = unsafe { self.words.byte_add(bytes) };
+        // SAFETY: as in `word`.
+        unsafe { word.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Owners::word`].
+    #[inline(always)]
+    pub(super) unsafe fn set(&self, pfn: Pfn, owner: *mut ()) {
+        // SAFETY: the caller's contract.
+        unsafe { self.word(pfn) }.store(owner, Ordering::Relaxed);
+    }
+}
