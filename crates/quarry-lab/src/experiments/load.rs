@@ -64,7 +64,7 @@ const PROFILE: Spec = Spec {
 
 pub(super) const LOAD: Workload = Workload {
     charts: &["per_second", "cpu_us"],
-    told: most,
+    told: |grid| most(grid, tail),
     notes,
     sections: |grid| {
         let mut sections = tables(grid, &RUNS, &["size", "cpus", "page_size"]);
@@ -112,6 +112,39 @@ fn result(run: &Value) -> String {
     }
 }
 
+/// Share of a run's operations that must be counted for its rate to be that of the run.
+const COUNTED_MIN: f64 = 0.5;
+/// Idle time in percent up to which the rate is the CPUs', not that of a few tasks that are left.
+const IDLE_PERCENT_MAX: f64 = 10.0;
+
+/// The share of a run's operations that is counted.
+fn counted(run: &Value) -> f64 {
+    let (before, then) = (of(run, "warm_up_operations"), of(run, "operations"));
+    then / (before + then).max(1.0)
+}
+
+/// Reason for which a load that ends by itself shows its last tasks more than its rate.
+fn tail(run: &Value) -> Option<String> {
+    if text(run, "load") != "hackbench" {
+        return None;
+    }
+    let (counted, idle) = (counted(run), of(run, "idle_percent"));
+    let few = counted < COUNTED_MIN;
+    let idles = idle > IDLE_PERCENT_MAX;
+    let about = match (few, idles) {
+        (false, false) => return None,
+        (true, false) => format!("counts only {:.0} % of its messages", 100.0 * counted),
+        (false, true) => format!("idles for {idle:.0} % of its CPUs' time"),
+        (true, true) => format!(
+            "counts only {:.0} % of its messages, and idles for {idle:.0} % of its CPUs' time",
+            100.0 * counted
+        ),
+    };
+    Some(format!(
+        "{about}. That is the end of a run, not its rate: more loops or fewer CPUs give one."
+    ))
+}
+
 /// States in which heaps begin, the part of the runs that is counted, and what one run of each design does not tell.
 fn notes(grid: &Grid<'_>) -> Vec<String> {
     let runs = || grid.runs.iter().map(|(run, _)| *run);
@@ -133,7 +166,7 @@ fn notes(grid: &Grid<'_>) -> Vec<String> {
     told.push(match runs().next().map(|run| text(run, "load")) {
         _ if parts.is_empty() => "All of the run is counted.".to_string(),
         Some("hackbench") => format!(
-            "Counted from the moment at which each receiver had read a full socket, after {least:.0} to {most:.0} % of the \
+            "Counted from the moment at which nine of ten receivers had read a full socket, after {least:.0} to {most:.0} % of the \
              messages. Results are for all messages that were asked for."
         ),
         _ => format!("Counted after a warm-up, of {least:.0} to {most:.0} % of what was done."),
@@ -161,4 +194,49 @@ fn profiles(grid: &Grid<'_>) -> impl Iterator<Item = Section> {
             .note("A sample is 100,000 cycles outside of halt state.")
             .with(PROFILE.table(list(run, "profile.rows")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(design: &str, counted: u32, idle: f64, rate: f64) -> Value {
+        json!({"load": "hackbench", "size": 40, "design": design, "era": "7.0", "warm_up_operations": 100 - counted,
+            "operations": counted, "idle_percent": idle, "per_second": rate})
+    }
+
+    #[test]
+    fn the_tail_of_a_run_orders_nothing() {
+        let told = |runs: &[Value]| most(&Grid::of(runs), tail);
+        let (slub, sheaf) = (run("slub", 60, 9.0, 3e6), run("sheaf", 50, 10.0, 2e6));
+        assert_eq!(
+            told(&[slub.clone(), sheaf.clone()]),
+            ["slub@7.0 does most, 3.0 M/s, 1.50 times sheaf@7.0."]
+        );
+        for (run, reason) in [
+            (
+                run("sheaf", 49, 0.0, 2e6),
+                "counts only 49 % of its messages. That",
+            ),
+            (
+                run("sheaf", 90, 11.0, 2e6),
+                "idles for 11 % of its CPUs' time. That",
+            ),
+            (
+                run("sheaf", 1, 99.0, 2e6),
+                "counts only 1 % of its messages, and idles for 99 %",
+            ),
+        ] {
+            let told = told(&[slub.clone(), run]).concat();
+            assert!(
+                told.starts_with(&format!("no order of designs: sheaf@7.0 {reason}")),
+                "{told}"
+            );
+        }
+        let mut served = run("sheaf", 1, 99.0, 2e6);
+        served["load"] = json!("tcp_rr");
+        assert_eq!(tail(&served), None);
+    }
 }

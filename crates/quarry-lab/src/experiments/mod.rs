@@ -114,8 +114,9 @@ fn tables(grid: &Grid<'_>, spec: &Spec, names: &[&str]) -> Vec<Section> {
     groups.map(section).collect()
 }
 
-/// Names the design that does most of all that did the same, in a sentence for each of these groups.
-fn most(grid: &Grid<'_>) -> Vec<String> {
+/// Names the design that does most of all that did the same, in a sentence for each of these groups. A run of which `doubt`
+/// says something orders nothing: the sentence says that instead.
+fn most(grid: &Grid<'_>, doubt: impl Fn(&Value) -> Option<String>) -> Vec<String> {
     // What an option with a list changes is another question.
     let has_asked = grid.runs.iter().any(|(run, _)| run["asked"].is_object());
     let is_compared = |name: &str| name == "design" || name == "file" && !has_asked;
@@ -130,9 +131,19 @@ fn most(grid: &Grid<'_>) -> Vec<String> {
             true => design(run),
             false => grid.label(places, &compared),
         };
-        (about, (name, of(run, "per_second")))
+        (about, (name, of(run, "per_second"), doubt(run)))
     });
-    let told = grouped(named).into_iter().map(|(about, mut runs)| {
+    let told = grouped(named).into_iter().map(|(about, runs)| {
+        if let Some((name, reason)) = runs
+            .iter()
+            .find_map(|(name, _, it)| Some((name, it.as_ref()?)))
+        {
+            return format!("{about}no order of designs: {name} {reason}");
+        }
+        let mut runs: Vec<_> = runs
+            .into_iter()
+            .map(|(name, rate, _)| (name, rate))
+            .collect();
         runs.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         match runs.as_slice() {
             [(first, most), .., (_, least)] if (most - least).abs() <= most * 0.001 => {

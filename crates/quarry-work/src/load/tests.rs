@@ -353,7 +353,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn counting_begins_when_each_receiver_has_read_a_full_socket() {
+fn counting_begins_when_receivers_have_read_full_sockets() {
     let hackbench = Hackbench {
         groups: 2,
         descriptors: 4,
