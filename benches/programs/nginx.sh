@@ -31,6 +31,13 @@ until ab -n 1 "http://127.0.0.1:$port/file" >"$folder/ab" 2>&1; do
 done
 ab -n 20000 -c 20 -H 'Accept-Encoding: gzip' "http://127.0.0.1:$port/file" >"$folder/ab" 2>&1
 grep -E '^(Complete|Failed) requests' "$folder/ab"
+# With QUARRY_IDLE=60 the memory of its workers at their peaks and 60 seconds later is shown.
+if [ -n "${QUARRY_IDLE-}" ]; then
+    sleep "$QUARRY_IDLE"
+    for worker in $(cat /proc/$server/task/$server/children); do
+        grep -E '^Vm(HWM|RSS)' "/proc/$worker/status" >&2
+    done
+fi
 kill -QUIT $server
 wait $server
 [ "$(grep -c '" 200 ' "$folder/access")" -eq 20001 ]

@@ -18,5 +18,11 @@ keys=$(redis-cli -s "$socket" dbsize)
 [ "$keys" -gt 80000 ]
 redis-cli -s "$socket" set last "the server answers" >"$folder/ping"
 redis-cli -s "$socket" get last
+# With QUARRY_IDLE=60 all keys go, and the server's memory at its peak and 60 seconds later is shown.
+if [ -n "${QUARRY_IDLE-}" ]; then
+    redis-cli -s "$socket" flushall >"$folder/ping"
+    sleep "$QUARRY_IDLE"
+    grep -E '^Vm(HWM|RSS)' /proc/$server/status >&2
+fi
 redis-cli -s "$socket" shutdown nosave
 wait $server
