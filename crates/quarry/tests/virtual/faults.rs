@@ -2,7 +2,7 @@
 
 use crate::model::design::shares_pages;
 use crate::prelude::*;
-use quarry_core::design::{CacheHead, CheckError, SlabInconsistency};
+use quarry_core::design::{CheckError, SlabInconsistency};
 use quarry_core::machine::{DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::PageInconsistency;
 
