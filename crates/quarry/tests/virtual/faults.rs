@@ -30,14 +30,16 @@ fn field<T>(machine: &VirtualMachine, pfn: Pfn, field: usize) -> NonNull<T> {
     at(machine.ranges().descriptors.base, offset).cast()
 }
 
-/// The first word among the allocators' own structures that holds an object's address.
-fn word_with(machine: &VirtualMachine, object: Object) -> NonNull<Object> {
-    let meta = machine.ranges().meta;
-    // SAFETY: the range is readable memory of the machine; no allocator runs meanwhile, and addresses may be read as numbers.
-    let words =
-        unsafe { std::slice::from_raw_parts(meta.base.cast::<usize>().as_ptr(), meta.bytes / 8) };
-    let place = words.iter().position(|&word| word == object.addr().get());
-    at(meta.base, place.expect("a word") * 8).cast()
+/// The second of the words in pages that hold the addresses of two objects, one after the other.
+fn entry_behind(machine: &VirtualMachine, objects: [Object; 2]) -> NonNull<Object> {
+    let pages = machine.ranges().pages;
+    let words = pages.base.cast::<usize>().as_ptr();
+    // SAFETY: the pages are readable memory of the machine; no allocator runs meanwhile, and addresses may be read as numbers.
+    let words = unsafe { std::slice::from_raw_parts(words, pages.bytes / size_of::<usize>()) };
+    let wanted = objects.map(|object| object.addr().get());
+    let place = words.windows(2).position(|two| two == wanted);
+    let place = place.expect("the entries of a sheaf") + 1;
+    at(pages.base, place * size_of::<usize>()).cast()
 }
 
 /// Overwrites a field of a page's descriptor.
@@ -419,7 +421,7 @@ fn sheaf_finds_damaged_sheaves() {
         assert_eq!(cache.check_consistency(), Ok(()));
         let slab = heap.pages().pfn_of(objects[10]).expect("a page");
         let foreign = take(sized(&heap, "two", 192), 1)[0];
-        let entry = word_with(heap.machine(), objects[13]);
+        let entry = entry_behind(heap.machine(), [objects[12], objects[13]]);
         // SAFETY: no allocator runs meanwhile.
         unsafe { entry.write(foreign) };
         let found = damaged(cache.check_consistency(), "a foreign object");
