@@ -1,6 +1,6 @@
 //! `quarry explain` knows the words that tables print: they are collected from the outputs of all commands.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 
 use crate::common::{command, quarry, recording, small_trace, stdout, text};
@@ -144,7 +144,8 @@ fn explain_knows_every_word_of_a_table() {
         "machines".to_string(),
         "machines milan-2x64".to_string(),
     ];
-    let mut words: BTreeSet<(String, String)> = BTreeSet::new();
+    // Each with a command that prints it: the same word is asked for once.
+    let mut words: BTreeMap<String, String> = BTreeMap::new();
     let all = with_rows.iter().map(|line| (line, true));
     for (line, has_rows) in all.chain(columns_only.iter().map(|line| (line, false))) {
         let output = command(line).env("COLUMNS", "400").output().unwrap();
