@@ -49,7 +49,7 @@ fn with_measures<D: Design>() {
     let runs = if is_soak() { &RUNS[..] } else { &RUNS[..2] };
     for era in eras::<D>() {
         for &(measures, way) in runs {
-            must_hold::<D>(way, era, measures, seconds() / 2.0);
+            must_hold::<D>(way, era, measures, seconds() / 3.0);
         }
     }
 }
