@@ -267,6 +267,12 @@ fn hardening_survives_interrupts() {
     }
     for measures in [Hardening::ALL, Hardening::REUSE, Hardening::DELAY] {
         for_all_designs!(D => survive::<D>(measures));
+        // Sheaves that SLUB fills and takes objects back from, in bulk.
+        let checks = Checks {
+            measures,
+            ..NO_CHECKS
+        };
+        survives_with::<SheafCache>(Era::V6_18, &[("sheaf_capacity", 8)], checks);
     }
 }
 
