@@ -29,6 +29,7 @@ use crate::protection::Protections;
 use crate::rcu;
 use crate::slabs;
 use calls::free_held;
+pub(crate) use calls::{alloc_many, free_many};
 pub(crate) use stacked::StackFront;
 
 /// State of a CPU between calls, and the ways of objects in and out: by one step of the machine, alone and in runs.

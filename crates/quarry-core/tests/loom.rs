@@ -1,4 +1,4 @@
-//! Models of SLUB's lists, of sheaves, of pages and of page pools: the crate's own code, with the model checker's atomics and scheduler.
+//! Models of SLUB's lists, of sheaves, of hardened caches, of pages and of page pools: the crate's own code, with the model checker's atomics and scheduler.
 //!
 //! Built by `RUSTFLAGS="--cfg loom" cargo test -p kquarry-core --release --test loom`.
 //!
@@ -7,6 +7,7 @@
 //! objects and the per-CPU states are ordinary memory, whose orders are not explored.
 #![cfg(loom)]
 
+mod loom_hardened;
 mod loom_machine;
 mod loom_pool;
 mod loom_sheaf;

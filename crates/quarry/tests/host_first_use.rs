@@ -5,12 +5,18 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use quarry::{Builder, Kmalloc, LazyCache, ProcessHeap, Slub};
+use quarry::{Builder, CallSite, Hardening, Kmalloc, LazyCache, ProcessHeap, Slub};
 
 static NUMBERS: LazyCache<u64> = LazyCache::new("number");
 static HEAP: ProcessHeap<Slub> = ProcessHeap::configured(|builder: Builder<Slub>| {
     stop_at(1);
     builder
+});
+
+/// Its first uses make a secret, rings and the first mapping between guards, too.
+static HARDENED: ProcessHeap<Slub> = ProcessHeap::configured(|builder| {
+    stop_at(1);
+    builder.hardened(Hardening::ALL)
 });
 
 /// The place at which a thread stops until a fork is over: 1 in the heap's settings, 2 before handlers of forks are installed.
@@ -66,7 +72,16 @@ fn in_child(f: impl FnOnce() -> bool) -> c_int {
 /// True if all can be used.
 fn works() -> bool {
     let heap = HEAP.kvmalloc(100, 8).is_some() && Kmalloc::heap().is_ok();
-    heap && NUMBERS.alloc(7).is_ok_and(|number| *number == 7)
+    let hardened = HARDENED.get().is_ok_and(|heap| {
+        let block = |bytes| heap.kvmalloc_hardened(bytes, 8, CallSite::UNKNOWN);
+        // SAFETY: the blocks have no user.
+        let free = |block| unsafe { heap.kvfree(block) }.is_ok();
+        [100, 1_000_000]
+            .map(block)
+            .into_iter()
+            .all(|block| block.is_some_and(free))
+    });
+    heap && hardened && NUMBERS.alloc(7).is_ok_and(|number| *number == 7)
 }
 
 #[test]

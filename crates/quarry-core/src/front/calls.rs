@@ -49,19 +49,7 @@ impl<T: CpuFront> Allocate for T {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
-        if env.cache.flags.checked() {
-            return false;
-        }
-        let mut filled = 0;
-        // First what the CPU has, as this is inlined; a refill, if needed, is in `alloc_rest`.
-        if node.is_none() && self.is_on() {
-            let popped = self.slots().try_with(env.machine(), |cpu, _| {
-                Self::protections(env.cache.era).alloc.bulk(env.machine());
-                self.pop_run(env, cpu, slots)
-            });
-            filled = popped.unwrap_or(0);
-        }
-        filled == slots.len() || alloc_rest(self, env, node, slots, filled)
+        !env.cache.flags.checked() && alloc_many(self, env, node, slots)
     }
 
     fn alloc_direct<M: Machine>(
@@ -121,22 +109,10 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        if env.cache.flags.checked() {
-            return Err(FreeError::Unchecked);
-        }
-        let mut left = 0..slots.len();
-        if self.is_on() && self.takes_any_node() {
-            let pushed = self.slots().try_with(env.machine(), |cpu, _| {
-                Self::protections(env.cache.era).free.bulk(env.machine());
-                // SAFETY: the caller vouches that the objects have no user left.
-                unsafe { self.push_run(env, cpu, slots) }
-            });
-            left = pushed.unwrap_or(left);
-        }
-        match slots.get_mut(left) {
+        match env.cache.flags.checked() {
+            true => Err(FreeError::Unchecked),
             // SAFETY: the caller vouches that the objects have no user left.
-            Some(slots) if !slots.is_empty() => unsafe { free_rest(self, env, slots) },
-            _ => Ok(()),
+            false => unsafe { free_many(self, env, slots) },
         }
     }
 
@@ -158,6 +134,53 @@ impl<T: CpuFront> Free for T {
     ) -> Result<(), FreeError> {
         // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { self.defer(env, object) }
+    }
+}
+
+/// [`Allocate::alloc_bulk`] also of hardened caches, whose callers check each object.
+#[inline(always)]
+pub(crate) fn alloc_many<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    node: Option<NodeId>,
+    slots: &mut [Option<NonNull<u8>>],
+) -> bool {
+    let mut filled = 0;
+    // First what the CPU has, as this is inlined; a refill, if needed, is in `alloc_rest`.
+    if node.is_none() && front.is_on() {
+        let popped = front.slots().try_with(env.machine(), |cpu, _| {
+            T::protections(env.cache.era).alloc.bulk(env.machine());
+            front.pop_run(env, cpu, slots)
+        });
+        filled = popped.unwrap_or(0);
+    }
+    filled == slots.len() || alloc_rest(front, env, node, slots, filled)
+}
+
+/// [`Free::free_bulk`] also of hardened caches, whose callers have checked each object.
+///
+/// # Safety
+///
+/// The objects have no user left.
+#[inline(always)]
+pub(crate) unsafe fn free_many<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    slots: &mut [Option<NonNull<u8>>],
+) -> Result<(), FreeError> {
+    let mut left = 0..slots.len();
+    if front.is_on() && front.takes_any_node() {
+        let pushed = front.slots().try_with(env.machine(), |cpu, _| {
+            T::protections(env.cache.era).free.bulk(env.machine());
+            // SAFETY: the caller vouches that the objects have no user left.
+            unsafe { front.push_run(env, cpu, slots) }
+        });
+        left = pushed.unwrap_or(left);
+    }
+    match slots.get_mut(left) {
+        // SAFETY: the caller vouches that the objects have no user left.
+        Some(slots) if !slots.is_empty() => unsafe { free_rest(front, env, slots) },
+        _ => Ok(()),
     }
 }
 
@@ -286,7 +309,7 @@ fn alloc_rest<T: CpuFront, M: Machine>(
     }
     // All or nothing: memory ended before the slots did.
     // SAFETY: the objects were allocated above and given to no user.
-    let undone = unsafe { front.free_bulk(env, &mut slots[..filled]) };
+    let undone = unsafe { free_many(front, env, &mut slots[..filled]) };
     debug_assert!(undone.is_ok(), "{undone:?}");
     false
 }

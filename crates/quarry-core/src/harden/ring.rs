@@ -1,10 +1,9 @@
 //! Objects that were freed a while ago: one ring for each CPU.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::machine::{CpuId, Machine, Region};
-use crate::sync::Ordering;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// Objects of a ring at most.
 const OBJECTS: usize = 32;
@@ -50,6 +49,18 @@ impl Ring {
     ) -> Option<Self> {
         let cpus = machine.topology().cpus as usize;
         let parts = meta.alloc(machine, Self::bytes(cpus))?.cast();
+        #[cfg(loom)]
+        for cpu in 0..cpus {
+            // A modelled atomic is not valid when it is all zero.
+            let part = Part {
+                objects: [(); OBJECTS].map(|()| AtomicPtr::new(core::ptr::null_mut())),
+                chance: AtomicU64::new(0),
+            };
+            // SAFETY: below the number of parts, whose memory was reserved just now.
+            let place: NonNull<Part> = unsafe { parts.add(cpu) };
+            // SAFETY: as above.
+            unsafe { place.write(part) };
+        }
         let places = (BYTES / size.max(1)).clamp(OBJECTS_MIN, OBJECTS);
         Some(Self {
             parts,

@@ -6,8 +6,8 @@ use super::Kind;
 use super::barn::Put;
 use super::stats::Stat;
 use super::types::{CpuSheaves, Sheaves};
-use crate::design::{Env, Free, FreeError};
-use crate::front::CpuKept;
+use crate::design::{Env, FreeError};
+use crate::front::{self, CpuKept};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
@@ -267,7 +267,7 @@ impl<K: Kind> Sheaves<K> {
         }
         if self.rules.cpu_slabs {
             // SAFETY: the caller vouches that the objects have no user left.
-            return unsafe { self.slub.free_bulk(env, batch) };
+            return unsafe { front::free_many(&self.slub, env, batch) };
         }
         let free = |slab, list: Detached| {
             let count = u64::from(list.count);

@@ -10,7 +10,7 @@ use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, Sheaves};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::era::Era;
-use crate::front::{CpuFront, CpuKept, StackFront};
+use crate::front::{self, CpuFront, CpuKept, StackFront};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::Protections;
@@ -270,7 +270,7 @@ impl<K: Kind> CpuFront for Sheaves<K> {
             return 0;
         }
         if self.rules.cpu_slabs {
-            return match self.slub.alloc_bulk(env, node, slots) {
+            return match front::alloc_many(&self.slub, env, node, slots) {
                 true => slots.len(),
                 false => 0,
             };

@@ -6,7 +6,8 @@ use super::Kind;
 use super::geometry::RefillOrder;
 use super::stats::{Stat, Stats};
 use super::types::{Sheaf, Sheaves};
-use crate::design::{Allocate, Env, Free};
+use crate::design::Env;
+use crate::front;
 use crate::machine::{Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
@@ -69,7 +70,7 @@ impl<K: Kind> Sheaves<K> {
         stats: &mut Stats,
     ) -> usize {
         if self.rules.cpu_slabs {
-            return match self.slub.alloc_bulk(env, None, slots) {
+            return match front::alloc_many(&self.slub, env, None, slots) {
                 true => slots.len(),
                 false => 0,
             };
@@ -373,7 +374,7 @@ impl<K: Kind> Sheaves<K> {
     ) {
         let freed = if self.rules.cpu_slabs {
             // SAFETY: the caller vouches that the objects have no user left.
-            unsafe { self.slub.free_bulk(env, objects) }
+            unsafe { front::free_many(&self.slub, env, objects) }
         } else {
             slabs::prefetch_for_free(env, objects);
             let free = |slab, list| {

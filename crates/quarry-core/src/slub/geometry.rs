@@ -156,9 +156,9 @@ pub fn layout(
     };
     let mut end = inuse;
     let free_pointer = match rules.free_pointer {
-        FreePointer::None => None,
-        // In the trailer, out of the user's reach.
+        // In the trailer, out of the user's reach. A design without links has one in a deferred object.
         _ if cache.flags.contains(CacheFlags::HARDENED) => Some(object_size - TRAILER),
+        FreePointer::None => None,
         _ if free_pointer_outside(rules, cache, recorded) => {
             end += WORD_BYTES;
             Some(inuse)

@@ -61,7 +61,8 @@
 //! The queue runs under the CPU's try-lock instead of disabled interrupts; when the lock is held
 //! the operation goes to the slab at once (counted as `cpu_slot_busy`). A slab keeps its free
 //! count next to the bitmap. A free that finds a lock re-entered is deferred through the object's
-//! first word, the only case in which an object is touched. `cpu_batch_size` accepts 1..=queue;
+//! first word, the only case in which an object is touched; hardened objects have that link in their
+//! trailer. `cpu_batch_size` accepts 1..=queue;
 //! the posted patch inverted that test. A queue's node is its newest object's; the patch remembers
 //! one per queue. Shared queues are per node, as last-level caches are not
 //! known; expiry is asked for by the heap's user and not by reclaim; what an alien queue gives up

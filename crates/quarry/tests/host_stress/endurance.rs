@@ -9,11 +9,12 @@ use std::time::Duration;
 use quarry::kernel::design::Design;
 use quarry::kernel::heap::Cache;
 use quarry::{
-    Builder, CacheSpec, DefaultDesign, HostHeap, HostMachine, Mode, SlabCache, Slob, Slub, Slubq,
+    Builder, CacheSpec, CallSite, DefaultDesign, Hardening, HostHeap, HostMachine, Mode, SlabCache,
+    Slob, Slub, Slubq,
 };
 
 use super::sys::{self, Random};
-use super::{MEMORY, alone, is_soak};
+use super::{MEMORY, alone, hardened, is_soak};
 
 /// Bytes of an object: a number in its first word and the same, inverted, in its last.
 const BYTES: usize = 64;
@@ -211,21 +212,43 @@ fn owners_numbers_hold() {
 #[test]
 fn forks_hold() {
     let _alone = alone();
-    // Of one heap that has been used for long, and of heaps in their first uses.
-    let forks = if is_soak() { 100_000 } else { 100 };
-    let missed = forks_of_a_heap(forks);
-    eprintln!("{forks} forks under load, {missed} locks missed");
-    assert!(missed < forks, "{missed} of {forks}");
-    let heaps = forks / 5;
-    let missed: u64 = (0..heaps).map(|_| forks_of_a_heap(1)).sum();
-    eprintln!("{heaps} forks of new heaps, {missed} locks missed");
-    assert!(missed < heaps, "{missed} of {heaps}");
+    for (measures, soak) in [(Hardening::NONE, 100_000), (Hardening::ALL, 20_000)] {
+        // Of one heap that has been used for long, and of heaps in their first uses.
+        let forks = if is_soak() { soak } else { 100 };
+        let missed = forks_of_a_heap(forks, measures);
+        eprintln!("{measures:?}: {forks} forks under load, {missed} locks missed");
+        assert!(missed < forks, "{missed} of {forks}");
+        let heaps = forks / 5;
+        let missed: u64 = (0..heaps).map(|_| forks_of_a_heap(1, measures)).sum();
+        eprintln!("{measures:?}: {heaps} forks of new heaps, {missed} locks missed");
+        assert!(missed < heaps, "{missed} of {heaps}");
+    }
+    hardened::no_report();
+}
+
+/// Bytes of a block: small, or now and then a mapping, which has guards in a heap with all measures.
+fn block_bytes(random: &mut Random) -> usize {
+    match random.below(200) {
+        0 => 5 << 20,
+        1..4 => 100_000 * (1 + random.below(4)),
+        _ => 1 + random.below(3000),
+    }
+}
+
+/// Memory of any size, as callers have it who know what the heap takes.
+fn block(heap: &HostHeap, bytes: usize) -> Option<NonNull<u8>> {
+    match heap.hardens() {
+        true => heap.kvmalloc_hardened(bytes, 16, CallSite::UNKNOWN),
+        false => heap.kvmalloc(bytes, 16),
+    }
 }
 
 /// Forks of a new heap; returns the locks that it missed.
-fn forks_of_a_heap(forks: u64) -> u64 {
+fn forks_of_a_heap(forks: u64, measures: Hardening) -> u64 {
     let builder = Builder::<DefaultDesign>::new().memory_bytes(MEMORY);
+    let builder = builder.hardened(measures).reporter(hardened::keep);
     let heap = builder.mode(Mode::Auto).build().expect("a heap");
+    heap.machine().keep_blocks(16 << 20);
     let stop = AtomicBool::new(false);
     let before = quarry::fork_misses();
     thread::scope(|scope| {
@@ -235,12 +258,12 @@ fn forks_of_a_heap(forks: u64) -> u64 {
             scope.spawn(move || {
                 let mut random = Random(seed);
                 while !stop.load(Ordering::Relaxed) {
-                    let objects: Vec<_> = (0..50)
-                        .filter_map(|_| heap.kmalloc(1 + random.below(3000)))
+                    let blocks: Vec<_> = (0..50)
+                        .filter_map(|_| block(heap, block_bytes(&mut random)))
                         .collect();
-                    for object in objects {
+                    for block in blocks {
                         // SAFETY: allocated above, and not used.
-                        unsafe { heap.kfree(object) }.expect("an object in use");
+                        unsafe { heap.kvfree(block) }.expect("a block in use");
                     }
                 }
             });
@@ -251,15 +274,17 @@ fn forks_of_a_heap(forks: u64) -> u64 {
                 if quarry::fork_misses() != missed {
                     return 0;
                 }
-                let objects: [_; 40] = std::array::from_fn(|at| heap.kmalloc(at * 70 + 1));
-                let complete = objects.iter().all(Option::is_some);
-                for object in objects.into_iter().flatten() {
+                // The last is a mapping.
+                let bytes = |at: usize| if at < 40 { at * 70 + 1 } else { 5 << 20 };
+                let blocks: [_; 41] = std::array::from_fn(|at| block(&heap, bytes(at)));
+                let complete = blocks.iter().all(Option::is_some);
+                for block in blocks.into_iter().flatten() {
                     // SAFETY: allocated above, and not used.
-                    if unsafe { heap.kfree(object) }.is_err() {
+                    if unsafe { heap.kvfree(block) }.is_err() {
                         return 2;
                     }
                 }
-                i32::from(!complete)
+                i32::from(!complete || hardened::reports() != 0)
             });
             let status = sys::wait(child, Duration::from_secs(20));
             assert_eq!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quarry::kernel::design::Design;
 use quarry::kernel::machine::Machine;
 
+use super::hardened;
 use super::owner::Held;
 use super::sys;
 use super::world::World;
@@ -77,6 +78,9 @@ fn child<M: Machine + Send + Sync, D: Design>(world: &World<M, D>) -> libc::c_in
     }
     if world.clashes.load(Relaxed) != clashes {
         return 7;
+    }
+    if hardened::reports() != 0 {
+        return 8;
     }
     0
 }

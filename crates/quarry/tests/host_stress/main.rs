@@ -16,6 +16,7 @@ mod design_tests;
 mod endurance;
 mod footprint;
 mod forks;
+mod hardened;
 mod owned;
 mod owner;
 mod pages;
@@ -34,7 +35,7 @@ use quarry::kernel::design::Design;
 use quarry::kernel::for_all_designs;
 use quarry::kernel::machine::Cpus as _;
 use quarry::kernel::machine::Machine;
-use quarry::{Builder, Era, HostHeap, HostMachine, Mode, Slob, SlotIndex, Slub};
+use quarry::{Builder, Era, Hardening, HostHeap, HostMachine, Mode, Slob, SlotIndex, Slub};
 
 use broken::{Broken, Fault};
 use design_tests::design_tests;
@@ -68,9 +69,10 @@ impl Way {
         machine
     }
 
-    fn heap<D: Design>(self, era: Era) -> &'static HostHeap<D> {
+    fn heap<D: Design>(self, era: Era, measures: Hardening) -> &'static HostHeap<D> {
         let builder = Builder::<D>::new().memory_bytes(MEMORY).era(era);
         let builder = builder.mode(self.mode()).slot_index(self.slot_index());
+        let builder = builder.hardened(measures).reporter(hardened::keep);
         let heap = builder.build().expect("a heap").leak();
         if self == Self::Ids {
             must_have_ids(heap.machine());
@@ -139,11 +141,11 @@ fn eras<D: Design>() -> Vec<Era> {
 }
 
 /// Blows the storm over a heap that rests during forks, and checks all that must hold then.
-fn must_hold<D: Design>(way: Way, era: Era) {
+fn must_hold<D: Design>(way: Way, era: Era, measures: Hardening, seconds: f64) {
     let _alone = alone();
-    let world = World::leak(way.heap::<D>(era));
-    let outcome = storm::run(world, seconds(), true);
-    eprintln!("{} {era} {way:?}: {outcome:?}", D::NAME);
+    let world = World::leak(way.heap::<D>(era, measures));
+    let outcome = storm::run(world, seconds, true);
+    eprintln!("{} {era} {way:?} {measures:?}: {outcome:?}", D::NAME);
     check(world, &outcome);
     assert!(
         outcome.forks > outcome.fork_misses,
@@ -153,26 +155,28 @@ fn must_hold<D: Design>(way: Way, era: Era) {
 
 fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Outcome) {
     assert_eq!(world.complaint(), None);
+    hardened::no_report();
     assert_eq!(outcome.child_failures, 0, "{outcome:?}");
     assert!(outcome.ops > 0 && outcome.handled > 0 && outcome.moves > 0);
     world.check_end(outcome.aborts);
+    hardened::no_report();
 }
 
 fn with_sequences<D: Design>() {
     for era in eras::<D>() {
-        must_hold::<D>(Way::Auto, era);
+        must_hold::<D>(Way::Auto, era, Hardening::NONE, seconds());
     }
 }
 
 fn with_fallback<D: Design>() {
     for era in eras::<D>() {
-        must_hold::<D>(Way::Fallback, era);
+        must_hold::<D>(Way::Fallback, era, Hardening::NONE, seconds());
     }
 }
 
 fn with_ids<D: Design>() {
     for era in eras::<D>() {
-        must_hold::<D>(Way::Ids, era);
+        must_hold::<D>(Way::Ids, era, Hardening::NONE, seconds());
     }
 }
 
@@ -184,7 +188,7 @@ design_tests!(holds_with_fallback: with_fallback);
 fn pages_hold() {
     let _alone = alone();
     for way in [Way::Auto, Way::Fallback, Way::Ids] {
-        let heap = way.heap::<Slub>(Slub::DEFAULT_ERA);
+        let heap = way.heap::<Slub>(Slub::DEFAULT_ERA, Hardening::NONE);
         pages::run(heap.pages(), seconds() / 2.0, way);
     }
 }

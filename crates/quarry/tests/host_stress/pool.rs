@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::{Way, alone, small, sys};
 use quarry::{
-    Design as _, Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats,
-    Slub,
+    Design as _, Era, Fragment, Frame, Hardening, HostHeap, Mapper, Mode, PagePool, PoolParams,
+    PoolStats, Slub,
 };
 
 const RECEIVERS: u64 = 2;
@@ -189,7 +189,7 @@ fn balance(stats: &PoolStats) {
 }
 
 fn storm(way: Way) {
-    let heap = way.heap::<Slub>(Slub::DEFAULT_ERA);
+    let heap = way.heap::<Slub>(Slub::DEFAULT_ERA, Hardening::NONE);
     let storm = Storm::new();
     let pools = (0..RECEIVERS).map(|me| pool(heap, 8 << (5 * me))).collect();
     let pools = storm.run(pools);

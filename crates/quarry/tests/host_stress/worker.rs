@@ -91,11 +91,7 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
         let batch = &mut batch[..1 + self.random.below(BULK)];
         let all = self.world.caches[number].alloc_bulk(batch);
         self.world.note_miss(!all, false);
-        let bytes = self.world.caches[number]
-            .head()
-            .geometry()
-            .layout
-            .object_size as usize;
+        let bytes = World::<M, D>::bytes(number);
         for object in batch.iter().flatten().filter(|_| all) {
             let source = Source::Cache(number);
             self.hand.push(self.world.own(*object, bytes, source));

@@ -101,6 +101,11 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         held
     }
 
+    /// Bytes of a cache's objects, as asked for.
+    pub(crate) fn bytes(number: usize) -> usize {
+        CACHES[number].1 as usize
+    }
+
     /// One object of a cache.
     pub(crate) fn alloc(&self, number: usize, in_handler: bool) -> Option<Held> {
         if number == 0 {
@@ -108,7 +113,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         }
         let found = self.caches[number].alloc();
         self.note_miss(found.is_none(), in_handler);
-        Some(self.own(found?, CACHES[number].1 as usize, Source::Cache(number)))
+        Some(self.own(found?, Self::bytes(number), Source::Cache(number)))
     }
 
     pub(crate) fn kmalloc(&self, bytes: usize) -> Option<Held> {
@@ -203,7 +208,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         };
         // SAFETY: stashed objects are whole, and the thread that swapped the address out owns it.
         let token = unsafe { object.cast::<u64>().read_volatile() };
-        let (bytes, source) = (CACHES[0].1 as usize, Source::Cache(0));
+        let (bytes, source) = (Self::bytes(0), Source::Cache(0));
         let held = Held {
             object,
             bytes,

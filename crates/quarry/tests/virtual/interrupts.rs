@@ -5,6 +5,7 @@
 use crate::model::debugging;
 use crate::model::ledger::{Ledger, Owner, Pick};
 use crate::prelude::*;
+use quarry_core::geometry::Hardening;
 use quarry_core::heap::Cache;
 use std::rc::Weak;
 
@@ -31,7 +32,7 @@ fn step<D: Design>(
         let Some(object) = cache.alloc() else {
             return false;
         };
-        let bytes = cache.head().geometry().layout.object_size as usize;
+        let bytes = cache.head().object_size() as usize;
         let admitted = ledger.borrow_mut().admit(owner, object, bytes);
         admitted.expect("an object without an owner");
     } else {
@@ -52,7 +53,7 @@ fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, c
         cache.alloc_bulk(&mut slots),
         "only a handler may find locks held"
     );
-    let bytes = cache.head().geometry().layout.object_size as usize;
+    let bytes = cache.head().object_size() as usize;
     for object in slots.iter().flatten() {
         let admitted = ledger.borrow_mut().admit(MINE, *object, bytes);
         admitted.expect("an object without an owner");
@@ -109,16 +110,35 @@ fn drop_all<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger
 /// Tunables to set before the first operation.
 type Tuning = [(&'static str, u64)];
 
+/// Who looks for mistakes: debugging by its letters, or measures.
+#[derive(Clone, Copy, Debug)]
+struct Checks<'a> {
+    letters: Option<&'a str>,
+    measures: Hardening,
+}
+
+const NO_CHECKS: Checks<'static> = Checks {
+    letters: None,
+    measures: Hardening::NONE,
+};
+
 fn survives<D: Design>(
     era: Era,
     setup: Setup,
     per_mille: u16,
     tuning: &Tuning,
-    letters: Option<&str>,
+    checks: Checks<'_>,
 ) -> u64 {
     let machine = Interrupted::new(setup.machine(), setup.seed);
-    let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
-    let debug = letters.map(|letters| SlubDebug::parse(letters, era).expect("letters"));
+    let boot = BootParams {
+        hardening: checks.measures,
+        secret: setup.seed,
+        ..setup.boot()
+    };
+    let heap = Rc::new(TestHeap::<D>::new(machine, era, boot).expect("a heap"));
+    let debug = checks
+        .letters
+        .map(|letters| SlubDebug::parse(letters, era).expect("letters"));
     heap.set_slub_debug(debug).expect("a design with debugging");
     heap.set_reporter(Some(debugging::keep));
     let ledger = Rc::new(RefCell::new(Ledger::default()));
@@ -162,7 +182,7 @@ fn survives<D: Design>(
     let deferred = cache.stats().get(Stat::FreeDeferred);
     // Other classes hold what a design keeps for this one, and for each other.
     shrink_all(&heap);
-    assert_eq!(debugging::reports(), [], "{letters:?}");
+    assert_eq!(debugging::reports(), [], "{checks:?}");
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");
     assert_eq!((census.slab, census.pcp, census.allocated), (0, 0, 0));
@@ -170,14 +190,14 @@ fn survives<D: Design>(
 }
 
 fn survives_all<D: Design>(_: &str, era: Era) {
-    survives_with::<D>(era, &[], None);
+    survives_with::<D>(era, &[], NO_CHECKS);
 }
 
 fn survives_tuned<D: Design>(era: Era, tuning: &Tuning) {
-    survives_with::<D>(era, tuning, None);
+    survives_with::<D>(era, tuning, NO_CHECKS);
 }
 
-fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: Option<&str>) {
+fn survives_with<D: Design>(era: Era, tuning: &Tuning, checks: Checks<'_>) {
     let mut deferred = 0;
     for seed in 0..u64::from(case_count(SEEDS)) {
         let setup = Setup {
@@ -188,7 +208,7 @@ fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: Option<&str>) {
             ..Setup::default()
         };
         let per_mille = [5, 40, 200][seed as usize % 3];
-        deferred += survives::<D>(era, setup, per_mille, tuning, letters);
+        deferred += survives::<D>(era, setup, per_mille, tuning, checks);
     }
     assert!(deferred > 0, "no free was ever deferred");
 }
@@ -217,11 +237,42 @@ fn slubq_with_shared_queues_survives_interrupts() {
 fn debugging_survives_interrupts() {
     fn survive<D: Design>(letters: &str) {
         for &era in each(D::ERAS.iter().filter(|era| D::debug_rules(**era).is_some())) {
-            survives_with::<D>(era, &[], Some(letters));
+            let letters = Some(letters);
+            let checks = Checks {
+                letters,
+                ..NO_CHECKS
+            };
+            survives_with::<D>(era, &[], checks);
         }
     }
     for letters in ["FZPU", "ZP", "F"] {
         for_all_designs!(D => survive::<D>(letters));
+    }
+}
+
+/// The same of measures: a deferred free keeps its link where none of them looks.
+#[test]
+fn hardening_survives_interrupts() {
+    fn survive<D: Design>(measures: Hardening) {
+        if !D::FEATURES.hardens {
+            return;
+        }
+        for &era in each(D::ERAS) {
+            let checks = Checks {
+                measures,
+                ..NO_CHECKS
+            };
+            survives_with::<D>(era, &[], checks);
+        }
+    }
+    for measures in [Hardening::ALL, Hardening::REUSE, Hardening::DELAY] {
+        for_all_designs!(D => survive::<D>(measures));
+        // Sheaves that SLUB fills and takes objects back from, in bulk.
+        let checks = Checks {
+            measures,
+            ..NO_CHECKS
+        };
+        survives_with::<SheafCache>(Era::V6_18, &[("sheaf_capacity", 8)], checks);
     }
 }
 
