@@ -159,7 +159,7 @@ pub(crate) fn let_in(slot: &SlotLock) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use core::cell::{Cell, RefCell};
 

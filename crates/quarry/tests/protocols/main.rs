@@ -20,6 +20,12 @@ mod page_bulk;
 mod page_drains;
 #[path = "../virtual/page_eras.rs"]
 mod page_eras;
+#[path = "../virtual/page_policy.rs"]
+mod page_policy;
+#[path = "../virtual/page_runs.rs"]
+mod page_runs;
+#[path = "../virtual/page_steps.rs"]
+mod page_steps;
 #[path = "../virtual/pages.rs"]
 mod pages;
 #[path = "../virtual/pool_lanes.rs"]

@@ -45,6 +45,7 @@ mod page_owned;
 mod page_policy;
 mod page_refs;
 mod page_runs;
+mod page_steps;
 mod page_trim;
 mod page_zones;
 mod pages;
