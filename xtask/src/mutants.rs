@@ -38,7 +38,7 @@ const PACKAGES: [Package; 3] = [
     Package {
         name: "kquarry",
         tested: &["kquarry"],
-        tests: &["--lib", "--test=host"],
+        tests: &["--lib", "--test=typed"],
     },
 ];
 

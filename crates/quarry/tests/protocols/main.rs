@@ -1,6 +1,6 @@
 //! The tests of `virtual` that change when a protocol does: slab words, per-CPU slots, sheaves and barns, per-CPU page lists.
 //!
-//! `cargo xtask soak` builds this program once for each mutant of those files, which takes seconds; `virtual` takes minutes.
+//! `cargo xtask mutants` builds this program once for each mutant of those files, which takes seconds; `virtual` takes minutes.
 //! `cargo test` leaves it out, as `virtual` runs the same tests.
 
 #![allow(

@@ -127,6 +127,11 @@ fn a_flush_wakes_the_cpus_with_objects() {
     };
     assert_eq!(wakes(&|_| ()), 0, "empty sheaves");
     assert_eq!(wakes(&|cache| give(cache, &take(cache, 1))), 1, "objects");
+    let spare = |cache: VirtualCache<'_, SheafCache>| {
+        give(cache, &take(cache, 2 * SHEAF));
+        take(cache, SHEAF);
+    };
+    assert_eq!(wakes(&spare), 1, "a spare behind an empty sheaf");
     let readers = |cache: VirtualCache<'_, SheafCache>| {
         let objects = take(cache, SHEAF);
         give_later(cache, &objects[..1]);

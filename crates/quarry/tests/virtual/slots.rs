@@ -73,6 +73,19 @@ fn slots_that_stay_held_are_counted() {
     assert_eq!(u64::from(stop(&heap)), 2 * slots(&heap));
     let heap = boot::<Slub>(Era::V6_18, setup);
     assert_eq!(u64::from(stop(&heap)), 2 * slots(&heap));
+
+    // Sheaves of 6.18 are in front of CPU slabs, so such a cache has two slots for each CPU. Their memory is made a cache
+    // with the first of them.
+    let heap = boot::<SheafCache>(Era::V6_18, setup);
+    let missed = ["first", "second"].map(|name| {
+        let spec = CacheSpec {
+            sheaf_capacity: 8,
+            ..CacheSpec::new(name, 64)
+        };
+        heap.create_cache(&spec).expect("a cache");
+        stop(&heap)
+    });
+    assert_eq!(missed[1] - missed[0], 2 * 2);
 }
 
 /// A signal handler that forks finds the one slot that the code below it holds, and leaves it alone.
