@@ -71,8 +71,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         }
         cargo.arg("--").args(package.tests);
         cargo.arg("--").args(SKIPPED);
-        // A mutant changes one function: the rest of its crates comes from the last build.
+        // A mutant changes one function: the rest of its crates comes from the last build, and dependencies from the last run.
         cargo
+            .env("CARGO_TARGET_DIR", target.join("build"))
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env("QUARRY_PROPTEST_CASES", "2");

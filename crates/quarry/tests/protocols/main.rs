@@ -20,6 +20,8 @@ mod page_bulk;
 mod page_drains;
 #[path = "../virtual/page_eras.rs"]
 mod page_eras;
+#[path = "../virtual/page_lists.rs"]
+mod page_lists;
 #[path = "../virtual/page_policy.rs"]
 mod page_policy;
 #[path = "../virtual/page_runs.rs"]

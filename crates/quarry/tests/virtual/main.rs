@@ -41,6 +41,7 @@ mod page_drains;
 mod page_eras;
 mod page_fallback;
 mod page_fill;
+mod page_lists;
 mod page_owned;
 mod page_policy;
 mod page_refs;
