@@ -75,7 +75,7 @@ fn a_barn_keeps_as_many_empty_sheaves_as_allowed() {
     }
 }
 
-/// Each sheaf waits for the readers of its own time, whoever has finished before.
+/// Each sheaf waits for the readers of its own time.
 #[test]
 fn a_sheaf_waits_for_its_own_readers() {
     let heap = small(1);
