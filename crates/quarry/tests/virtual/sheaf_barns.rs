@@ -172,3 +172,22 @@ fn slots_and_sheaves_are_accounted() {
     take(cache, 1);
     assert!(touches(Line::CpuQueue) > calls[1], "the spare");
 }
+
+/// Single steps count in the counters of calls.
+#[test]
+fn steps_count_as_calls() {
+    let machine = Stepping(Setup::DEFAULT.machine());
+    let heap = Heap::<_, SheafCache>::new(machine, Era::V7_0, Setup::DEFAULT.boot());
+    let heap = heap.expect("a heap");
+    let spec = CacheSpec::new("scenario", 256);
+    let cache = heap.create_cache(&spec).expect("a cache");
+    let objects: Vec<_> = (0..SHEAF).map(|_| cache.alloc().expect("memory")).collect();
+    let stat = |stat| cache.stats().get(stat);
+    assert_eq!(stat(Stat::AllocFastpath), SHEAF as u64);
+    assert_eq!(stat(Stat::FreeFastpath), 0);
+    for object in objects {
+        assert_eq!(free(cache, object), Ok(()));
+    }
+    assert_eq!(stat(Stat::AllocFastpath), SHEAF as u64);
+    assert_eq!(stat(Stat::FreeFastpath), SHEAF as u64);
+}

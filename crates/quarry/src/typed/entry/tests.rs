@@ -13,6 +13,12 @@ fn links_and_numbers_are_the_entries() {
     }
 }
 
+/// The token's offset is more than the objects that a heap can have, and less than what a counter can.
+#[test]
+fn the_offset_is_out_of_the_way() {
+    const { assert!(IDLE > u32::MAX as i64 && IDLE.checked_mul(2).is_some()) };
+}
+
 /// Frees count down only behind the end of their cache's handle.
 #[test]
 fn frees_of_live_caches_count_nothing() {
