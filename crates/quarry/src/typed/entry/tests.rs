@@ -16,7 +16,8 @@ fn links_and_numbers_are_the_entries() {
 /// The token's offset is more than the objects that a heap can have, and less than what a counter can.
 #[test]
 fn the_offset_is_out_of_the_way() {
-    const { assert!(IDLE > u32::MAX as i64 && IDLE.checked_mul(2).is_some()) };
+    let double = IDLE.checked_mul(2);
+    assert!(double.is_some_and(|double| double > i64::from(u32::MAX)));
 }
 
 /// Frees count down only behind the end of their cache's handle.
