@@ -16,6 +16,7 @@ mod install;
 mod install_c;
 mod machine;
 mod models;
+mod mutants;
 mod page;
 mod picture;
 mod programs;
@@ -51,6 +52,8 @@ enum Command {
     TestFallback,
     /// The random scripts and storms of the tests with all their cases and eras.
     Soak,
+    /// Mutants of the protocol files, which tests have to catch (cargo-mutants).
+    Mutants(mutants::Options),
     /// The fuzz targets of `fuzz/`.
     Fuzz(fuzz::Options),
     /// The tests that need root: AF_XDP, and the files of the running kernel.
@@ -96,6 +99,7 @@ fn run(command: Command) -> Result<()> {
         Command::Loom => models::loom(&[]),
         Command::TestFallback => models::fallback(),
         Command::Soak => models::soak(),
+        Command::Mutants(options) => report(mutants::run(&options)?),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Root => report(models::root()?),
         Command::Recordings => report(models::recordings()?),

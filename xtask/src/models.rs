@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
-use crate::{aarch64, fuzz, python};
+use crate::{aarch64, fuzz, mutants, python};
 
 /// Set for the tests that then run all their cases.
 const SOAK: &str = "QUARRY_SOAK";
@@ -54,7 +54,8 @@ pub(crate) fn fallback() -> Result<()> {
 }
 
 /// All random cases and all eras of the tests that ordinarily run a part of them, the models with their highest bounds, the
-/// fuzz targets for a while, the wheel of the source package, and the aarch64 sequence under an emulator.
+/// fuzz targets for a while, the wheel of the source package, the aarch64 sequence under an emulator, and mutants of the
+/// protocol files.
 ///
 /// Two programs, the tests of snapshots and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
@@ -88,6 +89,10 @@ pub(crate) fn soak() -> Result<()> {
     python::of_sources()?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {
         println!("aarch64 was not emulated: {reason}");
+    }
+    // Last: it takes hours.
+    if let Outcome::Skipped(reason) = mutants::run(&mutants::Options::default())? {
+        println!("SKIPPED: {reason}");
     }
     Ok(())
 }

@@ -158,3 +158,177 @@ pub(crate) fn let_in(slot: &SlotLock) {
         os::pause(attempt);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// A word, and a kernel whose barriers and pauses change it.
+    struct Machine {
+        word: Cell<u32>,
+        works: bool,
+        /// Stored by the first barrier: a sequence in flight commits over the claim.
+        commit: Cell<Option<u32>>,
+        /// Stored by the first pause: the holder lets go.
+        release: Cell<Option<u32>>,
+        barriers: Cell<u32>,
+        pauses: RefCell<Vec<u32>>,
+    }
+
+    impl Machine {
+        fn new(word: u32) -> Self {
+            Self {
+                word: Cell::new(word),
+                works: true,
+                commit: Cell::new(None),
+                release: Cell::new(None),
+                barriers: Cell::new(0),
+                pauses: RefCell::default(),
+            }
+        }
+
+        fn store(&self, change: &Cell<Option<u32>>) {
+            if let Some(word) = change.take() {
+                self.word.set(word);
+            }
+        }
+
+        fn acquire(&self, attempts: u32) -> bool {
+            acquire(self, self, claim(7), attempts)
+        }
+    }
+
+    impl Word for Machine {
+        fn look(&self) -> u32 {
+            self.word.get()
+        }
+
+        fn exchange(&self, from: u32, to: u32) -> bool {
+            let is_from = self.word.get() == from;
+            if is_from {
+                self.word.set(to);
+            }
+            is_from
+        }
+    }
+
+    impl Kernel for Machine {
+        fn barrier(&self) -> bool {
+            assert_eq!(self.word.get(), claim(7), "the claim comes first");
+            self.barriers.set(self.barriers.get() + 1);
+            self.store(&self.commit);
+            self.works
+        }
+
+        fn pause(&self, attempt: u32) {
+            self.pauses.borrow_mut().push(attempt);
+            self.store(&self.release);
+        }
+    }
+
+    #[test]
+    fn a_free_word_is_claimed_and_confirmed() {
+        let machine = Machine::new(PERCPU_FREE);
+        assert!(machine.acquire(1));
+        assert_eq!(
+            (machine.word.get(), machine.barriers.get()),
+            (PERCPU_REMOTE, 1)
+        );
+        assert_eq!(*machine.pauses.borrow(), []);
+        let machine = Machine::new(PERCPU_FREE);
+        assert!(acquire_fallback(&machine, &machine, 1));
+        assert_eq!(
+            (machine.word.get(), machine.barriers.get()),
+            (PERCPU_REMOTE, 0)
+        );
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_confirmed_is_taken_back() {
+        let machine = Machine {
+            works: false,
+            ..Machine::new(PERCPU_FREE)
+        };
+        assert!(!machine.acquire(10));
+        assert_eq!(
+            (machine.word.get(), machine.barriers.get()),
+            (PERCPU_FREE, 1)
+        );
+        assert_eq!(*machine.pauses.borrow(), []);
+    }
+
+    /// The sequence in flight has the word then; the waiter marks it and claims again when it is free.
+    #[test]
+    fn a_sequence_in_flight_wins() {
+        let machine = Machine::new(PERCPU_FREE);
+        machine.commit.set(Some(PERCPU_OWNER));
+        assert!(!machine.acquire(3));
+        assert_eq!(
+            (machine.word.get(), machine.barriers.get()),
+            (PERCPU_WAITED, 1)
+        );
+        assert_eq!(*machine.pauses.borrow(), [0, 1, 2]);
+        machine.release.set(Some(PERCPU_FREE));
+        assert!(machine.acquire(2));
+        assert_eq!(machine.word.get(), PERCPU_REMOTE);
+    }
+
+    #[test]
+    fn a_word_that_stays_held_is_marked_and_given_up() {
+        for (word, left) in [
+            (PERCPU_OWNER, PERCPU_WAITED),
+            (PERCPU_REMOTE, PERCPU_REMOTE),
+        ] {
+            let machine = Machine::new(word);
+            assert!(!machine.acquire(2));
+            assert!(!acquire_fallback(&machine, &machine, 2));
+            assert_eq!((machine.word.get(), machine.barriers.get()), (left, 0));
+            assert_eq!(*machine.pauses.borrow(), [0, 1, 0, 1]);
+        }
+    }
+
+    /// The fork waits for the caller in turn.
+    #[test]
+    fn a_word_held_for_a_fork_is_not_waited_for() {
+        let machine = Machine::new(PERCPU_QUIESCED);
+        assert!(!machine.acquire(ATTEMPTS));
+        assert!(!acquire_fallback(&machine, &machine, ATTEMPTS));
+        assert_eq!(machine.word.get(), PERCPU_QUIESCED);
+        assert_eq!(*machine.pauses.borrow(), []);
+    }
+
+    /// Claims go round without a value that means something else.
+    #[test]
+    fn claims_are_no_states() {
+        assert_eq!([0, 1, 2].map(claim), [5, 6, 7]);
+        assert_eq!(claim(u32::MAX - 5), u32::MAX);
+        assert_eq!(claim(u32::MAX - 4), 5);
+        let states = [
+            PERCPU_FREE,
+            PERCPU_OWNER,
+            PERCPU_REMOTE,
+            PERCPU_QUIESCED,
+            PERCPU_WAITED,
+        ];
+        assert!(states.iter().all(|state| *state < claim(0)));
+    }
+
+    /// Attempts that must not wait end before the first yield; those that may go on long after it.
+    #[test]
+    fn attempts_without_waiting_only_spin() {
+        assert!((2..os::SPINS).contains(&ATTEMPTS_WITHOUT_WAITING));
+        const { assert!(ATTEMPTS > 1000 * os::SPINS) };
+    }
+
+    #[test]
+    fn a_slots_word_is_read_and_exchanged() {
+        // SAFETY: a slot's word is an atomic number, and 0 is a free one (`PERCPU_FREE`).
+        let slot: SlotLock = unsafe { core::mem::zeroed() };
+        assert_eq!(slot.look(), PERCPU_FREE);
+        assert!(!slot.exchange(PERCPU_OWNER, PERCPU_WAITED));
+        assert!(slot.exchange(PERCPU_FREE, PERCPU_REMOTE));
+        assert_eq!(slot.look(), PERCPU_REMOTE);
+    }
+}

@@ -68,3 +68,30 @@ impl ThreadLock {
         self.owner.store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_one_owner_which_it_refuses() {
+        let lock = ThreadLock::new();
+        assert!(!lock.is_mine());
+        assert!(lock.take() && lock.is_mine());
+        assert!(!lock.take() && !lock.try_take());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| (lock.is_mine(), lock.try_take()));
+            assert_eq!(other.join().expect("no panic"), (false, false));
+            // It waits until the owner is done.
+            let other = scope.spawn(|| lock.take() && lock.is_mine());
+            lock.give_back();
+            assert!(other.join().expect("no panic"));
+        });
+        assert!(
+            !lock.is_mine() && !lock.try_take(),
+            "the other thread has it"
+        );
+        lock.give_back();
+        assert!(lock.try_take());
+    }
+}

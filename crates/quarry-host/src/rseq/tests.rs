@@ -391,3 +391,32 @@ fn the_abi_follows_the_size() {
         assert_eq!(RseqAbi::of_size(bytes), abi, "{bytes}");
     }
 }
+
+/// Sequences are used where the C library registered the calling thread and `membarrier` restarts them, and nowhere else.
+#[test]
+fn areas_are_those_of_the_c_library() {
+    // SAFETY: both names are C strings.
+    let variable = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let [offset, size] = [c"__rseq_offset", c"__rseq_size"].map(variable);
+    let found = find().map(|found| (found.area, found.abi));
+    if offset.is_null() || size.is_null() {
+        return assert_eq!(found, Err(RseqUnavailable::NoSymbols));
+    }
+    // SAFETY: the C library has a constant of this type by that name.
+    let offset = unsafe { offset.cast::<isize>().read() };
+    // SAFETY: as above.
+    let size = unsafe { size.cast::<c_uint>().read() };
+    if size == 0 {
+        return assert_eq!(found, Err(RseqUnavailable::NotRegistered));
+    }
+    let barrier = os::check_rseq_barrier().map_err(|errno| RseqUnavailable::NoBarrier { errno });
+    let expected = barrier.map(|()| (offset, RseqAbi::of_size(size)));
+    assert_eq!(found, expected, "each thread of this process is registered");
+}
+
+#[test]
+fn restarts_are_counted() {
+    let before = aborts();
+    ABORTS.fetch_add(2, Ordering::Relaxed);
+    assert!(aborts() >= before + 2);
+}

@@ -293,3 +293,71 @@ impl<T: Debug, D: Design> Debug for Constructed<'_, T, D> {
         (**self).fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostHeap;
+
+    fn cache() -> ConstructedCache<u32> {
+        let heap = HostHeap::new().expect("a heap");
+        let cache = Cache::new(&heap, "constructed").expect("a cache");
+        cache.with_constructor(|| 7, |_| ())
+    }
+
+    /// Keeps the calling thread on the CPU that runs it.
+    fn stay() {
+        // SAFETY: all-zero is a valid, empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: takes nothing.
+        let cpu = unsafe { libc::sched_getcpu() };
+        // SAFETY: the number of a CPU is below the bits of the set.
+        unsafe { libc::CPU_SET(usize::try_from(cpu).expect("a CPU"), &mut set) };
+        // SAFETY: the set is valid for reads of its size.
+        let status = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+        assert_eq!(status, 0);
+    }
+
+    /// On one CPU its lane and the depot keep objects until both are full.
+    #[test]
+    fn objects_are_kept_until_lane_and_depot_are_full() {
+        let alone = || {
+            stay();
+            let cache = cache();
+            let objects: Vec<_> = (0..DEPOT + 2 * LANE)
+                .map(|_| cache.alloc().expect("memory"))
+                .collect();
+            for (before, object) in objects.into_iter().enumerate() {
+                drop(object);
+                assert_eq!(cache.idle(), (before + 1).min(DEPOT + LANE));
+            }
+        };
+        // A thread of its own, as it stays on its CPU.
+        std::thread::spawn(alone).join().expect("no panic");
+    }
+
+    /// Lanes that other threads have are counted, and keep what they have.
+    #[test]
+    fn a_shrink_counts_lanes_in_use() {
+        let cache = cache();
+        drop(cache.alloc().expect("memory"));
+        let take = |taken| {
+            let lanes = cache.all_lanes();
+            lanes.for_each(|lane| lane.taken.store(taken, Ordering::Relaxed));
+        };
+        take(true);
+        assert_eq!(cache.shrink() as usize, cache.lanes.len() + 1);
+        assert_eq!(cache.idle(), 1);
+        take(false);
+        assert_eq!((cache.shrink(), cache.idle()), (0, 0));
+    }
+
+    #[test]
+    fn caches_and_objects_are_shown() {
+        let cache = cache();
+        let object = cache.alloc().expect("memory");
+        assert_eq!(format!("{object:?}"), "7");
+        drop(object);
+        assert!(format!("{cache:?}").starts_with("ConstructedCache { idle: 1, cache: Cache {"));
+    }
+}

@@ -109,7 +109,6 @@ pub(super) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
-
 type RawCacheBytes = [*const (); 2];
 
 /// Functions of a design that [`settle`] calls.
@@ -596,3 +595,6 @@ impl Entry {
         drop(heap);
     }
 }
+
+#[cfg(test)]
+mod tests;

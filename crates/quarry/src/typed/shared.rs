@@ -275,6 +275,13 @@ mod tests {
 
     /// A count that wraps would free the object under its owners.
     #[test]
+    fn owners_are_shown() {
+        let owners = AtomicUsize::new(2);
+        let text = format!("{:?}", Counted { owners, value: 7 });
+        assert_eq!(text, "Counted { owners: 2, value: 7 }");
+    }
+
+    #[test]
     fn too_many_owners_end_the_process() {
         let heap = HostHeap::new().expect("a heap");
         let cache = Cache::new(&heap, "number").expect("a cache");

@@ -84,7 +84,9 @@ mod tests {
         static LINKS: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
         let stack = Stack::new();
         assert_eq!((stack.pop(|at| &LINKS[at]), stack.take()), (None, None));
+        assert!(stack.is_empty());
         (0..4).for_each(|at| stack.push(at, &LINKS[at]));
+        assert!(!stack.is_empty());
         assert_eq!(stack.pop(|at| &LINKS[at]), Some(3));
         let mut taken = stack.take();
         let all = std::iter::from_fn(|| {
@@ -93,7 +95,16 @@ mod tests {
             Some(at)
         });
         assert_eq!(all.collect::<Vec<_>>(), [2, 1, 0]);
+        assert!(stack.is_empty());
         assert_eq!(stack.pop(|at| &LINKS[at]), None);
+    }
+
+    /// Each change makes another head, though the same number is on top again.
+    #[test]
+    fn heads_are_tagged() {
+        assert_eq!(Stack::next(0, 7), 1 << 32 | 7);
+        assert_eq!(Stack::next(1 << 32 | 7, 0), 2 << 32);
+        assert_eq!(Stack::next(u64::MAX, 7), 7, "the tag goes round");
     }
 
     /// No number is handed out twice, and none is lost.

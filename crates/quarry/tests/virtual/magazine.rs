@@ -210,3 +210,92 @@ fn a_few_large_objects_stay_in_sheaves() {
     assert_eq!(after[1], before[1], "no trip goes to slabs");
     assert_eq!(cache.check_consistency(), Ok(()));
 }
+
+/// A capacity that a user has set is granted, whatever the budget says.
+#[test]
+fn what_is_set_needs_no_budget() {
+    let heap = crate::model::scenario::boot::<Magazine>(
+        Magazine::DEFAULT_ERA,
+        crate::model::setup::Setup::of_pages(1 << 14),
+    );
+    let cache = sized(&heap, "scenario", 50 << 10);
+    assert!(cache.set_attribute("sheaf_capacity", 200));
+    let objects = take(cache, 1);
+    assert_eq!(
+        stat(cache, Stat::SheafRefill),
+        200,
+        "10 MB, of a budget of 6"
+    );
+    give(cache, &objects);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Capacities of eight caches of large objects, which grow on all CPUs one after the other, and then end.
+fn grown_and_gone(heap: &VirtualHeap<Magazine>, cpus: u32) -> Vec<u64> {
+    let caches = [(); 8].map(|()| sized(heap, "scenario", 50 << 10));
+    let grow = |cache| {
+        for cpu in (0..cpus).cycle().take(4 * cpus as usize) {
+            on(heap, cpu);
+            churn(cache, 40, 20);
+        }
+        assert_eq!(cache.check_consistency(), Ok(()));
+        capacity(cache)
+    };
+    let capacities = caches.map(grow);
+    caches.into_iter().for_each(destroy);
+    capacities.into()
+}
+
+/// The budget grows with the CPUs. Later caches get half, and half of that; what caches had comes back with their end.
+#[test]
+fn the_budget_is_for_each_cpu_and_comes_back() {
+    let setup = crate::model::setup::Setup::of_pages(1 << 15);
+    for (cpus, third) in each([(1, 1), (2, 8), (4, 16)]) {
+        let setup = setup.on(cpus, 1);
+        let heap = crate::model::scenario::boot::<Magazine>(Magazine::DEFAULT_ERA, setup);
+        for _ in 0..2 {
+            let capacities = grown_and_gone(&heap, cpus);
+            assert_eq!(capacities, [16, 16, third, 1, 1, 1, 1, 1]);
+        }
+    }
+}
+
+/// A small full sheaf of a CPU that missed nothing while others did is emptied; a barn gets large ones.
+#[test]
+fn small_sheaves_stay_out_of_the_barn() {
+    let heap = small(2);
+    let cache = sized(&heap, "scenario", 64);
+    churn(cache, 10_000, 20);
+    let objects = take(cache, 61);
+    reap_at(&heap, SECOND_NS);
+    reap_at(&heap, 2 * SECOND_NS);
+    assert!(capacity(cache) >= 240, "{}", capacity(cache));
+    on(&heap, 1);
+    // A large sheaf is filled; the first one, of 60, is the spare.
+    give(cache, &take(cache, 1));
+    let puts = |cache| stats(cache, [Stat::BarnPut, Stat::BarnPutFail]);
+    let before = puts(cache);
+    give(cache, &objects[..60]);
+    assert_eq!(puts(cache), before, "both have room");
+    give(cache, &objects[60..]);
+    assert_eq!(puts(cache), [before[0], before[1] + 1]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// A barn keeps an empty sheaf only if new ones are not smaller.
+#[test]
+fn empty_sheaves_are_kept_while_new_ones_are_as_large() {
+    for (set, freed) in each([(60, 0), (30, 1)]) {
+        let heap = small(1);
+        let cache = sized(&heap, "scenario", 64);
+        let objects = take(cache, 60);
+        assert!(cache.set_attribute("barn_full", 0));
+        give_later(cache, &objects);
+        assert!(cache.set_attribute("sheaf_capacity", set));
+        let before = stat(cache, Stat::SheafFree);
+        grace_period(&heap);
+        heap.reap();
+        assert_eq!(stat(cache, Stat::SheafFree) - before, freed);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}

@@ -10,6 +10,7 @@
 //! | [`prelude`] | names that most tests use |
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
 //! | [`explore`] | every design and the page layer while tasks race, in interleavings by seed |
+//! | [`slots`] | per-CPU slots across forks |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
 //! | [`constructor`] | objects that keep their state while they are free |
 //! | [`kmalloc`] | sizes, other sizes and alignments of kmalloc |
@@ -40,10 +41,12 @@ mod page_drains;
 mod page_eras;
 mod page_fallback;
 mod page_fill;
+mod page_lists;
 mod page_owned;
 mod page_policy;
 mod page_refs;
 mod page_runs;
+mod page_steps;
 mod page_trim;
 mod page_zones;
 mod pages;
@@ -54,11 +57,13 @@ mod pool_slabs;
 mod prelude;
 mod rcu;
 mod sheaf;
+mod sheaf_barns;
 mod sheaf_bulk;
 mod slab;
 mod slab_queues;
 mod slob;
 mod slob_owners;
+mod slots;
 mod slub;
 mod slub_2_6;
 mod slub_knobs;

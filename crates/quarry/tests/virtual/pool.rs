@@ -3,6 +3,7 @@
 mod mapping;
 mod pieces;
 
+use crate::model::scenario::end_pool as end;
 use crate::prelude::*;
 use quarry_core::pool::{PieceError, PoolCreateError, PoolStats};
 
@@ -18,14 +19,6 @@ fn small(name: &str, pool_size: u32) -> PoolParams<'_> {
         pool_size,
         ..PoolParams::default()
     }
-}
-
-/// Ends a pool whose pages are all back, after its handles: its structures are back, too.
-pub(crate) fn end<M: Machine>(owner: PoolOwner<'_, M>, handles: impl Sized) {
-    let pages = owner.pool().pages();
-    drop(handles);
-    owner.destroy().unwrap();
-    check_empty(pages);
 }
 
 #[test]

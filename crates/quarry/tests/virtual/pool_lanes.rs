@@ -1,7 +1,7 @@
 //! Lanes of page pools: the way home where a machine has single steps.
 
+use crate::model::scenario::end_pool as end;
 use crate::model::steps::STUCK;
-use crate::pool::end;
 use crate::prelude::*;
 use quarry_core::pool::{BATCH_PAGES, PagePool};
 use std::collections::VecDeque;

@@ -20,7 +20,7 @@ pub(crate) use quarry_core::era::Era;
 pub(crate) use quarry_core::for_all_designs;
 pub(crate) use quarry_core::geometry::{BootParams, CacheFlags, FreelistPlace};
 pub(crate) use quarry_core::heap::{CreateError, Heap};
-pub(crate) use quarry_core::machine::{Access, CpuId, Line, LockClass, Machine, NodeId};
+pub(crate) use quarry_core::machine::{Access, CpuId, Line, LockClass, Machine, NodeId, Work};
 pub(crate) use quarry_core::page::{
     AllocOptions, MAX_ORDER, MigrateType, MinFree, PageAllocator, PageConfig, PageError, PageKind,
     PcpStock, Pfn, ZoneLayout,

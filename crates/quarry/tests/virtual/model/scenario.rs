@@ -9,6 +9,7 @@ use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::{CpuId, LockClass, Machine, NodeId};
 use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PageConfig, Pfn};
+use quarry_core::pool::PoolOwner;
 use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
@@ -166,6 +167,14 @@ pub(crate) fn give_pages<M: Machine>(
 pub(crate) fn destroy<D: Design>(cache: VirtualCache<'_, D>) {
     // SAFETY: the tests use no copy of the handle afterwards.
     unsafe { cache.destroy() }.expect("nothing is live");
+}
+
+/// Ends a pool whose pages are all back, after its handles: its structures are back, too.
+pub(crate) fn end_pool<M: Machine>(owner: PoolOwner<'_, M>, handles: impl Sized) {
+    let pages = owner.pool().pages();
+    drop(handles);
+    owner.destroy().unwrap();
+    check_empty(pages);
 }
 
 /// Checks that no page is a pool's or allocated.

@@ -1,0 +1,57 @@
+//! Reports of per-CPU page lists: the `high` of lists without use, counts of blocks of any order, lists that are used in
+//! one direction.
+
+use crate::page_eras::{GIB, boot, pageset, report};
+use crate::prelude::*;
+
+/// A recorded 6.18 shows 0 for lists that were never used, until a sysctl sets `high`. Earlier releases do not tune it.
+#[test]
+fn lists_without_use_show_no_high() {
+    for (era, tuned) in each([(Era::V5_14, false), (Era::V6_6, false), (Era::V6_18, true)]) {
+        let pages = boot(era, GIB);
+        let before = pageset(&pages);
+        assert_eq!(before.high == 0, tuned, "{}", before.high);
+        let name = "percpu_pagelist_high_fraction";
+        assert_eq!(pages.set_sysctl(name, 8), Ok(0));
+        assert_eq!(pageset(&pages).high, GIB / 8);
+        assert_eq!(pages.set_sysctl(name, 0), Ok(0));
+        assert_eq!(pageset(&pages).high, before.high);
+        let block = pages.alloc(1, None).expect("memory");
+        assert!(pageset(&pages).high > 0);
+        pages.free_number(block, 1).expect("allocated");
+        assert_eq!(pages.drain_all(), 0);
+        assert!(pageset(&pages).high > 0, "they were used");
+    }
+}
+
+#[test]
+fn blocks_count_by_their_pages() {
+    let pages = boot(Era::V6_18, GIB);
+    for (order, allocated, freed) in each([(0, 1, 1), (1, 3, 3), (2, 7, 7), (3, 15, 15)]) {
+        let block = pages.alloc(order, None).expect("memory");
+        assert_eq!(report(&pages).pages_allocated, allocated);
+        pages.free_number(block, order).expect("allocated");
+        assert_eq!(report(&pages).pages_freed, freed);
+    }
+}
+
+/// Lists of another node's zone are no idle ones if they only give pages, or only take them.
+#[test]
+fn lists_used_in_one_direction_are_not_idle() {
+    for era in each([Era::V4_13, Era::V6_18]) {
+        let pages = boot_pages(era, Setup::of_pages(GIB * 2).on(2, 2));
+        let there = || pages.alloc(0, Some(NodeId(1))).expect("memory");
+        let mut blocks: Vec<Pfn> = Vec::new();
+        let decays = || pages.zone_report(1).expect("a zone").pcp.decays;
+        for _ in 0..8 {
+            blocks.push(there());
+            assert_eq!(pages.vmstat_update(), 0);
+        }
+        assert_eq!(decays(), 0, "allocations");
+        for block in blocks {
+            pages.free_number(block, 0).expect("allocated");
+            assert_eq!(pages.vmstat_update(), 0);
+        }
+        assert_eq!(decays(), 0, "frees");
+    }
+}
