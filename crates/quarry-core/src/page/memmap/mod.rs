@@ -7,7 +7,7 @@ mod on;
 mod owners;
 pub(crate) mod page;
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 use crate::page::types::Pfn;
@@ -17,9 +17,9 @@ pub(crate) use on::MapOn;
 use owners::Owners;
 use page::Page;
 
-/// See [`MemMap::owner_scale`]. A word is smaller than a page.
+/// See [`MemMap::page_scale`].
 const fn scale(page_shift: u32) -> u64 {
-    1 << (u64::BITS + owners::WORD_BYTES.ilog2() - page_shift)
+    1 << (u64::BITS - page_shift)
 }
 
 /// The pages of a machine and their descriptors.
@@ -33,8 +33,8 @@ pub(crate) struct MemMap {
     bytes: usize,
     pages: u32,
     page_shift: u32,
-    /// Bytes of an owner's word for each of a page, in 2^-64.
-    owner_scale: u64,
+    /// Pages for each byte, in 2^-64.
+    page_scale: u64,
 }
 
 // SAFETY: the map holds addresses that never change (M3); descriptors are all atomics.
@@ -86,7 +86,7 @@ impl MemMap {
             bytes: pages << page_shift,
             pages: pages as u32,
             page_shift,
-            owner_scale: scale(page_shift),
+            page_scale: scale(page_shift),
         })
     }
 
@@ -102,7 +102,7 @@ impl MemMap {
             bytes: descriptors.len() << 12,
             pages: descriptors.len() as u32,
             page_shift: 12,
-            owner_scale: scale(12),
+            page_scale: scale(12),
         }
     }
 
@@ -170,16 +170,16 @@ impl MemMap {
     pub(crate) fn owner_of(&self, address: NonNull<u8>) -> *mut () {
         let offset = address.addr().get().wrapping_sub(self.base.addr().get());
         if offset >= self.bytes {
-            return ptr::null_mut();
+            return core::ptr::null_mut();
         }
-        if cfg!(loom) {
-            return self.owner(Pfn((offset >> self.page_shift) as u32));
-        }
-        // `offset >> page_shift` times the size of a word, as the high half of a product: one step, a shift by a number that
-        // the compiler does not know takes three on x86-64.
-        let scaled = ((offset as u128 * u128::from(self.owner_scale)) >> 64) as usize;
+        // `offset >> page_shift` as the high half of a product: one step, a shift by a number that the compiler does not know takes
+        // three on x86-64.
+        let page = match cfg!(loom) {
+            true => offset >> self.page_shift,
+            false => ((offset as u128 * u128::from(self.page_scale)) >> 64) as usize,
+        };
         // SAFETY: the address is in a page, and the table has a word for each.
-        unsafe { self.owners.at(scaled & !(owners::WORD_BYTES - 1)) }
+        unsafe { self.owners.at(page) }
     }
 
     /// The cache of the slab that a page is in, null if there is none.

@@ -9,9 +9,6 @@ use crate::machine::{Machine, Region};
 use crate::page::types::Pfn;
 use crate::sync::{AtomicPtr, Ordering};
 
-/// Bytes of an owner's word.
-pub(super) const WORD_BYTES: usize = size_of::<*mut ()>();
-
 /// An address for each page: that of its slab's cache, null if it has none.
 #[derive(Clone, Copy)]
 pub(crate) struct Owners {
@@ -64,15 +61,15 @@ impl Owners {
         unsafe { self.word(pfn) }.load(Ordering::Relaxed)
     }
 
-    /// The owner of the page whose word is this many bytes from the first.
+    /// [`Owners::of`] by a number of the machine's width, which needs no step to become an address.
     ///
     /// # Safety
     ///
-    /// As for [`Owners::word`], and the distance is a whole number of words.
+    /// As for [`Owners::word`].
     #[inline(always)]
-    pub(super) unsafe fn at(&self, bytes: usize) -> *mut () {
-        // SAFETY: by the caller's contract this is a word of the table.
-        let word = unsafe { self.words.byte_add(bytes) };
+    pub(super) unsafe fn at(&self, page: usize) -> *mut () {
+        // SAFETY: by the caller's contract `new` reserved a word for the page.
+        let word = unsafe { self.words.add(page) };
         // SAFETY: as in `word`.
         unsafe { word.as_ref() }.load(Ordering::Relaxed)
     }
