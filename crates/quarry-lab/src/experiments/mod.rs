@@ -114,8 +114,8 @@ fn tables(grid: &Grid<'_>, spec: &Spec, names: &[&str]) -> Vec<Section> {
     groups.map(section).collect()
 }
 
-/// Names the design that does most of all that did the same, in a sentence for each of these groups. A run of which `doubt`
-/// says something orders nothing: the sentence says that instead.
+/// Names the design that does most of all that did the same, in a sentence for each of these groups. A run about which
+/// `doubt` has words orders nothing: the sentence has these instead.
 fn most(grid: &Grid<'_>, doubt: impl Fn(&Value) -> Option<String>) -> Vec<String> {
     // What an option with a list changes is another question.
     let has_asked = grid.runs.iter().any(|(run, _)| run["asked"].is_object());
