@@ -16,7 +16,7 @@ use crate::golden;
 const SMALL: [(&str, &str); 3] = [
     (
         "load_hackbench.txt",
-        "run hackbench -g 1,2 -f 4 -l 20 --machine harpertown-2x4 --cpus 2,8 --profile",
+        "run hackbench -g 1,2 -f 4 -l 100 --machine harpertown-2x4 --cpus 2,8 --profile",
     ),
     (
         "load_tbench.txt",

@@ -123,7 +123,7 @@ fn counted(run: &Value) -> f64 {
     then / (before + then).max(1.0)
 }
 
-/// Reason for which a load that ends by itself shows its last tasks more than its rate.
+/// Reason for which a load that ends by itself tells no rate: what is counted is its end, or too few tasks for its CPUs.
 fn tail(run: &Value) -> Option<String> {
     if text(run, "load") != "hackbench" {
         return None;
@@ -141,7 +141,7 @@ fn tail(run: &Value) -> Option<String> {
         ),
     };
     Some(format!(
-        "{about}. That is the end of a run, not its rate: more loops or fewer CPUs give one."
+        "{about}. That tells no rate of the run: more loops, more groups or fewer CPUs do."
     ))
 }
 
