@@ -159,9 +159,10 @@ class Hackbench(TypedDict, total=False):
     #: Sockets: unix, datagram (at most 11 messages wait for a receiver, where a stream has some
     #: hundred) or pipe.
     transport: Several[Literal["unix", "datagram", "pipe"]] | None
-    #: Count the start, too. By default counting begins when each receiver of hackbench has read a
-    #: full socket, on top of the messages that are asked for; after a fifth of tbench's time, as
-    #: its program does; after a tenth of TCP_RR's, whose program counts all of 10 seconds.
+    #: Count the start, too. By default counting begins when nine of ten receivers of hackbench
+    #: have read a full socket, on top of the messages that are asked for; after a fifth of
+    #: tbench's time, as its program does; after a tenth of TCP_RR's, whose program counts all of
+    #: 10 seconds.
     count_start: bool | None
     #: Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5),
     #: deadline (later). By default as in the era.
@@ -209,9 +210,10 @@ class Tbench(TypedDict, total=False):
     clients: Several[int] | None
     #: Time that is counted, after a fifth of it: 50ms of simulated time, or 2s with --host.
     time: Several[float | str] | None
-    #: Count the start, too. By default counting begins when each receiver of hackbench has read a
-    #: full socket, on top of the messages that are asked for; after a fifth of tbench's time, as
-    #: its program does; after a tenth of TCP_RR's, whose program counts all of 10 seconds.
+    #: Count the start, too. By default counting begins when nine of ten receivers of hackbench
+    #: have read a full socket, on top of the messages that are asked for; after a fifth of
+    #: tbench's time, as its program does; after a tenth of TCP_RR's, whose program counts all of
+    #: 10 seconds.
     count_start: bool | None
     #: Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5),
     #: deadline (later). By default as in the era.
@@ -265,9 +267,10 @@ class TcpRr(TypedDict, total=False):
     remote: bool | None
     #: Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
     time: Several[float | str] | None
-    #: Count the start, too. By default counting begins when each receiver of hackbench has read a
-    #: full socket, on top of the messages that are asked for; after a fifth of tbench's time, as
-    #: its program does; after a tenth of TCP_RR's, whose program counts all of 10 seconds.
+    #: Count the start, too. By default counting begins when nine of ten receivers of hackbench
+    #: have read a full socket, on top of the messages that are asked for; after a fifth of
+    #: tbench's time, as its program does; after a tenth of TCP_RR's, whose program counts all of
+    #: 10 seconds.
     count_start: bool | None
     #: Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5),
     #: deadline (later). By default as in the era.

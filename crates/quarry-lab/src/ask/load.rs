@@ -49,8 +49,8 @@ question! {
 question! {
     /// Rules and tunables of a load.
     pub struct Rules {
-        /// Count the start, too. By default counting begins when each receiver of hackbench has read a full
-        /// socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
+        /// Count the start, too. By default counting begins when nine of ten receivers of hackbench have
+        /// read a full socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
         /// a tenth of TCP_RR's, whose program counts all of 10 seconds.
         count_start: Axis<bool>;
         /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5), deadline
