@@ -232,9 +232,8 @@ pub(crate) fn account_look<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) {
 /// True if an object is in a slab of this cache.
 #[inline(always)]
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-    let map = env.map();
     account_look(env, object);
-    map.owner_of(object) == env.cache.id()
+    env.map().owner_of(object) == env.cache.id()
 }
 
 /// True if a page is of a CPU's node.

@@ -179,7 +179,7 @@ impl MemMap {
             false => ((offset as u128 * u128::from(self.page_scale)) >> 64) as usize,
         };
         // SAFETY: the address is in a page, and the table has a word for each.
-        unsafe { self.owners.at(page) }
+        unsafe { self.owners.of(page) }
     }
 
     /// The cache of the slab that a page is in, null if there is none.
@@ -187,14 +187,14 @@ impl MemMap {
     pub(crate) fn owner(&self, pfn: Pfn) -> *mut () {
         debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
         // SAFETY: the page exists (as in `page`), and the table has a word for each.
-        unsafe { self.owners.of(pfn) }
+        unsafe { self.owners.of(pfn.0 as usize) }
     }
 
     #[inline(always)]
     pub(crate) fn set_owner(&self, pfn: Pfn, owner: *mut ()) {
         debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
         // SAFETY: as in `owner`.
-        unsafe { self.owners.set(pfn, owner) };
+        unsafe { self.owners.set(pfn.0 as usize, owner) };
     }
 
     /// The tag of a page's pageblock; `None` for a foreign page.

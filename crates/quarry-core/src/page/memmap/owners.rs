@@ -6,7 +6,6 @@
 use core::ptr::NonNull;
 
 use crate::machine::{Machine, Region};
-use crate::page::types::Pfn;
 use crate::sync::{AtomicPtr, Ordering};
 
 /// An address for each page: that of its slab's cache, null if it has none.
@@ -41,45 +40,32 @@ impl Owners {
     ///
     /// The page is one of those that the table was made for.
     #[inline(always)]
-    unsafe fn word(&self, pfn: Pfn) -> &AtomicPtr<()> {
+    unsafe fn word(&self, page: usize) -> &AtomicPtr<()> {
         // SAFETY: by the caller's contract `new` reserved a word for the page.
-        let word = unsafe { self.words.add(pfn.0 as usize) };
+        let word = unsafe { self.words.add(page) };
         // SAFETY: the word is in a zero-filled range that lives as long as the machine (M2, M3) and is only
         // accessed through this atomic.
         unsafe { word.as_ref() }
     }
 
-    /// The owner of a page.
+    /// The owner of a page, by a number of the machine's width: that needs no step to become an address.
     ///
     /// # Safety
     ///
     /// As for [`Owners::word`].
     #[inline(always)]
-    pub(super) unsafe fn of(&self, pfn: Pfn) -> *mut () {
+    pub(super) unsafe fn of(&self, page: usize) -> *mut () {
         // Relaxed: an object's owner was stored before the object was given out.
         // SAFETY: the caller's contract.
-        unsafe { self.word(pfn) }.load(Ordering::Relaxed)
-    }
-
-    /// [`Owners::of`] by a number of the machine's width, which needs no step to become an address.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Owners::word`].
-    #[inline(always)]
-    pub(super) unsafe fn at(&self, page: usize) -> *mut () {
-        // SAFETY: by the caller's contract `new` reserved a word for the page.
-        let word = unsafe { self.words.add(page) };
-        // SAFETY: as in `word`.
-        unsafe { word.as_ref() }.load(Ordering::Relaxed)
+        unsafe { self.word(page) }.load(Ordering::Relaxed)
     }
 
     /// # Safety
     ///
     /// As for [`Owners::word`].
     #[inline(always)]
-    pub(super) unsafe fn set(&self, pfn: Pfn, owner: *mut ()) {
+    pub(super) unsafe fn set(&self, page: usize, owner: *mut ()) {
         // SAFETY: the caller's contract.
-        unsafe { self.word(pfn) }.store(owner, Ordering::Relaxed);
+        unsafe { self.word(page) }.store(owner, Ordering::Relaxed);
     }
 }
