@@ -1,7 +1,7 @@
 //! The classic loads.
 
 use quarry_view::Form::{Bytes, Count, Lines, Number, Rate, Share, Text};
-use quarry_view::value::{list, number, text};
+use quarry_view::value::{list, text};
 use quarry_view::{Grid, Section, Spec, column};
 use quarry_work::load::{PAGE_ALLOCATOR, SLAB_SLOW};
 use serde_json::Value;
@@ -129,19 +129,17 @@ fn tail(run: &Value) -> Option<String> {
         return None;
     }
     let (counted, idle) = (counted(run), of(run, "idle_percent"));
-    let few = counted < COUNTED_MIN;
-    let idles = idle > IDLE_PERCENT_MAX;
-    let about = match (few, idles) {
-        (false, false) => return None,
-        (true, false) => format!("counts only {:.0} % of its messages", 100.0 * counted),
-        (false, true) => format!("idles for {idle:.0} % of its CPUs' time"),
-        (true, true) => format!(
-            "counts only {:.0} % of its messages, and idles for {idle:.0} % of its CPUs' time",
-            100.0 * counted
-        ),
-    };
+    let few = format!("counts only {:.0} % of its messages", 100.0 * counted);
+    let idles = format!("idles for {idle:.0} % of its CPUs' time");
+    let found = [
+        (counted < COUNTED_MIN, few),
+        (idle > IDLE_PERCENT_MAX, idles),
+    ];
+    let found = found.into_iter().filter(|(holds, _)| *holds);
+    let reasons: Vec<String> = found.map(|(_, reason)| reason).collect();
+    let reasons = (!reasons.is_empty()).then(|| reasons.join(", and "))?;
     Some(format!(
-        "{about}. That tells no rate of the run: more loops, more groups or fewer CPUs do."
+        "{reasons}. That tells no rate of the run: more loops, more groups or fewer CPUs do."
     ))
 }
 
@@ -156,11 +154,8 @@ fn notes(grid: &Grid<'_>) -> Vec<String> {
         )
     }));
     let mut told: Vec<String> = states.lines().map(str::to_string).collect();
-    let warm = runs().filter_map(|run| {
-        let before = number(run, "warm_up_operations").filter(|before| *before > 0.0)?;
-        Some(100.0 * before / (before + of(run, "operations")))
-    });
-    let parts: Vec<f64> = warm.collect();
+    let warm = runs().filter(|run| of(run, "warm_up_operations") > 0.0);
+    let parts: Vec<f64> = warm.map(|run| 100.0 * (1.0 - counted(run))).collect();
     let least = parts.iter().copied().fold(100.0, f64::min);
     let most = parts.iter().copied().fold(0.0, f64::max);
     told.push(match runs().next().map(|run| text(run, "load")) {

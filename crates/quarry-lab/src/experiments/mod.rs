@@ -133,31 +133,27 @@ fn most(grid: &Grid<'_>, doubt: impl Fn(&Value) -> Option<String>) -> Vec<String
         };
         (about, (name, of(run, "per_second"), doubt(run)))
     });
-    let told = grouped(named).into_iter().map(|(about, runs)| {
+    let told = grouped(named).into_iter().map(|(about, mut runs)| {
         if let Some((name, reason)) = runs
             .iter()
             .find_map(|(name, _, it)| Some((name, it.as_ref()?)))
         {
             return format!("{about}no order of designs: {name} {reason}");
         }
-        let mut runs: Vec<_> = runs
-            .into_iter()
-            .map(|(name, rate, _)| (name, rate))
-            .collect();
-        runs.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        runs.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
         match runs.as_slice() {
-            [(first, most), .., (_, least)] if (most - least).abs() <= most * 0.001 => {
+            [(first, most, _), .., (_, least, _)] if (most - least).abs() <= most * 0.001 => {
                 format!(
                     "{about}designs do the same within 0.1 %, {first} {}.",
                     rate(*most)
                 )
             }
-            [(first, most), .., (last, least)] => format!(
+            [(first, most, _), .., (last, least, _)] => format!(
                 "{about}{first} does most, {}, {:.2} times {last}.",
                 rate(*most),
                 most / least.max(f64::MIN_POSITIVE)
             ),
-            [(only, most)] => format!("{about}{only} does {}.", rate(*most)),
+            [(only, most, _)] => format!("{about}{only} does {}.", rate(*most)),
             [] => String::new(),
         }
     });
