@@ -55,6 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(install.to_owned()));
     }
     let target = shell::target_dir().join("mutants");
+    // All packages run: hours are lost if the first one ends the rest.
+    let mut failed = Vec::new();
     for package in &PACKAGES {
         let output = target.join(package.name);
         fs::create_dir_all(&output).with_context(|| format!("no folder {}", output.display()))?;
@@ -78,8 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         println!("+ {}", shell::display(&cargo));
         let status = cargo.status().context("cannot start cargo")?;
         if !matches!(status.code(), Some(0 | TIMED_OUT)) {
-            bail!("mutants of {} ended with {status}", package.name);
+            failed.push(format!("mutants of {} ended with {status}", package.name));
         }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
     }
     Ok(Outcome::Done)
 }
