@@ -4,10 +4,10 @@ use std::error::Error;
 use std::time::Duration;
 
 /// Rounds of a comparison.
-pub(crate) const ROUNDS: usize = 5;
+const ROUNDS: usize = 5;
 
 /// CPU time of all threads of this process so far. Other work on the computer hardly changes it.
-pub(crate) fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -107,8 +107,8 @@ pub(super) struct Entry {
     /// The functions of the design while orphaned or ended.
     steps: UnsafeCell<Option<&'static Steps>>,
 }
-
 const _: () = assert!(size_of::<Entry>() == 64);
+
 type RawCacheBytes = [*const (); 2];
 
 /// Functions of a design that [`settle`] calls.

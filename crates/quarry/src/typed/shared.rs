@@ -273,7 +273,6 @@ mod tests {
     use super::*;
     use crate::HostHeap;
 
-    /// A count that wraps would free the object under its owners.
     #[test]
     fn owners_are_shown() {
         let owners = AtomicUsize::new(2);
@@ -281,6 +280,7 @@ mod tests {
         assert_eq!(text, "Counted { owners: 2, value: 7 }");
     }
 
+    /// A count that wraps would free the object under its owners.
     #[test]
     fn too_many_owners_end_the_process() {
         let heap = HostHeap::new().expect("a heap");
