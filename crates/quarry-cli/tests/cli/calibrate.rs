@@ -1,11 +1,10 @@
 //! `quarry calibrate`.
 
 use std::path::Path;
-use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, assert_refuses, json, quarry, stdout, text};
+use crate::common::{assert_fails, assert_refuses, json, measured, quarry, stdout, text};
 
 #[test]
 fn this_computer_becomes_a_machine_that_is_used() {
@@ -17,11 +16,7 @@ fn this_computer_becomes_a_machine_that_is_used() {
         let refused = quarry(&format!("calibrate -o {path} --quick"));
         return assert_fails(&refused, 1, &["describes no data cache"]);
     }
-    // What a busy computer measures may contradict itself: the command says so, and another try helps.
-    let calibrate = || quarry(&format!("calibrate -o {path} --quick --json"));
-    let again = |made: &Output| String::from_utf8_lossy(&made.stderr).contains("measure again");
-    let made = (0..20).map(|_| calibrate()).find(|made| !again(made));
-    let made = made.expect("20 measurements contradict themselves");
+    let made = measured(|| quarry(&format!("calibrate -o {path} --quick --json")));
     let made: Value = serde_json::from_str(&text(&made)).unwrap();
     let shown = json(&format!("machines {path} --json"));
     assert_eq!(made["command"], "calibrate");

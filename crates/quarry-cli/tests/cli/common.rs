@@ -41,6 +41,14 @@ pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(&stdout(line)).unwrap()
 }
 
+/// Runs a command that calibrates until its figures agree. What a busy computer measures may contradict itself: the
+/// command says so, and another try helps.
+pub(crate) fn measured(calibrate: impl Fn() -> Output) -> Output {
+    let again = |made: &Output| String::from_utf8_lossy(&made.stderr).contains("measure again");
+    let made = (0..20).map(|_| calibrate()).find(|made| !again(made));
+    made.expect("20 measurements contradict themselves")
+}
+
 /// A short thread as `reproduce` ran it.
 pub(crate) struct Thread {
     /// The words that print it again from its results, which are in a test's own file.

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::common::{
-    assert_fails, assert_has, command, json, kept_thread, quarry, recording, small_trace, stdout,
-    text,
+    assert_fails, assert_has, command, json, kept_thread, measured, quarry, recording, small_trace,
+    stdout, text,
 };
 use crate::fleet::with_file_systems;
 
@@ -72,7 +72,7 @@ fn a_full_disk_ends_every_writer_and_leaves_nothing() {
             "mkdir -p full; mount -t tmpfs -o size=4k none full; head -c 4096 /dev/zero >full/filler
              quarry {line} >/dev/null; code=$?; find full -type f; exit $code"
         );
-        let done = with_file_systems(dir.path(), &script);
+        let done = measured(|| with_file_systems(dir.path(), &script));
         let told = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(1), "{line}: {told}");
         assert_has(&told, &["full/out", "No space left on device"]);
