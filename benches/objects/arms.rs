@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use lockfree_object_pool::{
     LinearObjectPool, LinearReusable, SpinLockObjectPool, SpinLockReusable,
 };
-use quarry::{Cache, Constructed, ConstructedCache, Counted, HostHeap, Owned, Shared};
+use quarry::{Cache, Constructed, ConstructedCache, Counted, HostHeap, LazyCache, Owned, Shared};
 
 use crate::Options;
 use crate::patterns::{Pattern, Pool, Threads, Value, bytes, time};
@@ -58,6 +58,21 @@ impl Pool for Caches {
     #[inline(always)]
     fn take(&self) -> Owned<Value> {
         self.0.alloc(value()).expect("memory")
+    }
+}
+
+static LAZY: LazyCache<Value> = LazyCache::new("lazy");
+
+/// A cache in a static, which each call looks for.
+struct Lazy;
+
+impl Pool for Lazy {
+    const THREADS: Threads = Threads::Any;
+    type Object<'p> = Owned<Value>;
+
+    #[inline(always)]
+    fn take(&self) -> Owned<Value> {
+        LAZY.alloc(value()).expect("memory")
     }
 }
 
@@ -290,6 +305,7 @@ pub(crate) fn arms() -> Vec<Box<dyn Arm>> {
     let constructed = cache("constructed").with_constructor(value, |_| ());
     vec![
         named("Cache", Caches(cache("object"))),
+        named("LazyCache", Lazy),
         named("Cache, shared", SharedObjects(cache("shared"))),
         named("Cache, constructed", ConstructedObjects(constructed)),
         named("slab", OneThread(UnsafeCell::new(slab::Slab::new()))),

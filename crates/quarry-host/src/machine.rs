@@ -153,6 +153,20 @@ impl HostMachine {
         if ID { self.id_area } else { self.area }
     }
 
+    /// True if the calling thread slept or was interrupted since it last took an object or a lock word by a sequence, or never
+    /// did. Costs a load and a branch. Always false in the fallback, which has no sequences.
+    #[inline(always)]
+    #[must_use]
+    pub fn was_away(&self) -> bool {
+        let area = if self.area != 0 {
+            self.area
+        } else {
+            self.id_area
+        };
+        // SAFETY: a distance that is not 0 is that of the threads' areas (H2, H5).
+        area != 0 && unsafe { !rseq::is_armed(area) }
+    }
+
     /// The number by which threads find their slots, and the reason if another was wanted.
     #[must_use]
     pub fn slot_index(&self) -> SlotIndexUse {

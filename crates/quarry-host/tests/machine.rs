@@ -188,6 +188,23 @@ fn ranges_are_disjoint_aligned_and_zero() {
     }
 }
 
+/// Without a sequence since its sleep a thread was away, with one it was not: unless the kernel came between the two.
+#[test]
+fn a_sleep_is_seen_until_the_next_sequence() {
+    for machine in machines() {
+        let has_slept = || {
+            thread::sleep(std::time::Duration::from_millis(1));
+            machine.was_away()
+        };
+        assert_eq!(has_slept(), machine.mode() == Mode::Rseq);
+        let stayed = (0..100).any(|_| {
+            try_lock(&machine).into_iter().for_each(SlotLock::release);
+            !machine.was_away()
+        });
+        assert!(stayed, "{:?}", machine.mode());
+    }
+}
+
 #[test]
 fn a_word_is_taken_once() {
     for machine in machines() {

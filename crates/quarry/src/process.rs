@@ -4,10 +4,10 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::fmt;
 use std::hint::cold_path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use quarry_core::design::{Design, FreeError};
-use quarry_core::machine::Memory as _;
+use quarry_core::machine::{Clock as _, Cpus as _, Memory as _};
 use quarry_host::fork::{self, Alone};
 
 use crate::host::RawHeap;
@@ -23,6 +23,10 @@ const SMALL_BYTES: usize = 4 << 20;
 const REAP_EVERY: u32 = 1 << 12;
 /// Slow frees between two looks at free pages. A few frees of large objects leave many pages.
 const TRIM_EVERY: u32 = 1 << 6;
+/// Time between two looks of threads that come back from a sleep, in nanoseconds.
+const LOOK_NS: u64 = 1_000_000_000;
+/// Fewer slow frees between two looks are those of an idle program.
+const BUSY_FREES: u32 = 1 << 6;
 
 /// A heap that is a static: made at its first use, by whichever thread that is, and kept until the process ends.
 ///
@@ -30,8 +34,9 @@ const TRIM_EVERY: u32 = 1 << 6;
 /// object twice, change nothing; they are written to the standard error output.
 ///
 /// CPUs' page lists together keep 16 MiB at most. Of more than 16 MiB of other free pages, whole huge pages (2 MiB) go back
-/// to the system: at the free of a block of pages, and now and then at frees that CPUs' own lists do not take
-/// ([`HostHeap::reap`]).
+/// to the system: at the free of a block of pages, now and then at frees that CPUs' own lists do not take, and once a second
+/// at the allocation of a thread that slept before it ([`HostHeap::reap`]). If a heap above 16 MiB was not busy for that second, also
+/// the objects that its CPUs hold go back, once ([`HostHeap::shrink`](crate::Heap::shrink)).
 /// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
 /// size, 16 MiB or an eighth of those in use and 32 of them at most, and for no more than a second while others come and go.
 ///
@@ -55,6 +60,11 @@ pub struct ProcessHeap<D: Design = DefaultDesign> {
     heap: AtomicPtr<()>,
     /// Frees that no CPU's list took.
     slow_frees: AtomicU32,
+    /// The clock at the last look of a thread that had slept, in nanoseconds, and the slow frees before it.
+    looked_ns: AtomicU64,
+    looked_frees: AtomicU32,
+    /// Slow frees before all caches were shrunk.
+    shrunk_frees: AtomicU32,
     configure: fn(Builder<D>) -> Builder<D>,
 }
 
@@ -92,6 +102,9 @@ impl<D: Design> ProcessHeap<D> {
         Self {
             heap: AtomicPtr::new(std::ptr::null_mut()),
             slow_frees: AtomicU32::new(0),
+            looked_ns: AtomicU64::new(0),
+            looked_frees: AtomicU32::new(0),
+            shrunk_frees: AtomicU32::new(0),
             configure,
         }
     }
@@ -125,11 +138,51 @@ impl<D: Design> ProcessHeap<D> {
         Some(unsafe { HostHeap::<D>::raw_of(heap) })
     }
 
-    /// An allocation that finds no heap. Apart, so that the others save no registers for a call.
+    /// The first allocation, of all or of a thread that slept. Apart, so that the others save no registers for a call.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn first_kvmalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        self.get().ok()?.kvmalloc(bytes, align)
+        let heap = self.get().ok()?;
+        self.look(heap);
+        heap.kvmalloc(bytes, align)
+    }
+
+    /// Does what is due if the calling thread slept since its last call: threads of an idle program sleep, and find all they
+    /// need on their CPU's lists.
+    #[inline]
+    fn look(&self, heap: &HostHeap<D>) {
+        if heap.machine().was_away() {
+            self.look_after(heap);
+        }
+    }
+
+    /// Once a second what is due is done. If few frees went past CPUs' lists since the second before, and many since
+    /// the last time that this was so, all that caches have free goes back.
+    #[cold]
+    fn look_after(&self, heap: &HostHeap<D>) {
+        // Relaxed here and below: numbers; one of several threads takes the look.
+        let (order, now_ns) = (Ordering::Relaxed, heap.machine().now_ns());
+        let looked_ns = self.looked_ns.load(order);
+        let is_due = now_ns.saturating_sub(looked_ns) >= LOOK_NS;
+        let took = |from, to| self.looked_ns.compare_exchange(from, to, order, order);
+        if !is_due || took(looked_ns, now_ns).is_err() {
+            return;
+        }
+        let frees = self.slow_frees.load(order);
+        let is_busy = frees.wrapping_sub(self.looked_frees.swap(frees, order)) >= BUSY_FREES;
+        if is_busy {
+            return heap.reap();
+        }
+        let residency = heap.pages().residency();
+        let bytes = residency.resident() << heap.machine().topology().page_shift;
+        let was_busy = frees.wrapping_sub(self.shrunk_frees.load(order)) >= BUSY_FREES;
+        if was_busy && bytes > KEPT_BYTES as u64 {
+            self.shrunk_frees.store(frees, order);
+            // A part of an allocation, which waits for no other thread.
+            heap.machine().without_waiting(|| heap.shrink());
+            heap.pages().drain_all();
+        }
     }
 
     #[cold]
@@ -174,23 +227,30 @@ impl<D: Design> ProcessHeap<D> {
     #[must_use]
     pub fn kvmalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         match self.made() {
-            Some(heap) => kvmalloc::alloc(heap, bytes, align),
-            None => self.first_kvmalloc(bytes, align),
+            Some(heap) if !heap.machine().was_away() => kvmalloc::alloc(heap, bytes, align),
+            _ => self.first_kvmalloc(bytes, align),
         }
     }
 
     /// [`kmalloc_aligned_fast`](quarry_core::heap::Heap::kmalloc_aligned_fast) of the heap if it is made: for callers that
-    /// have a slow way of their own, behind which nothing of this attempt is alive.
+    /// have a slow way of their own, behind which nothing of this attempt is alive. `None` also if the thread slept since its
+    /// last call: [`ProcessHeap::kvmalloc`] then looks at what is due.
     #[inline(always)]
     pub fn kmalloc_aligned_fast(&'static self, bytes: usize) -> Option<NonNull<u8>> {
-        self.made()?.kmalloc_aligned_fast(bytes)
+        let heap = self.made()?;
+        match heap.machine().was_away() {
+            true => None,
+            false => heap.kmalloc_aligned_fast(bytes),
+        }
     }
 
     /// [`HostHeap::kvzalloc`]; `None` also if the heap cannot be made.
     #[track_caller]
     #[must_use]
     pub fn kvzalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        self.get().ok()?.kvzalloc(bytes, align)
+        let heap = self.get().ok()?;
+        self.look(heap);
+        heap.kvzalloc(bytes, align)
     }
 
     /// [`HostHeap::kvfree`].

@@ -7,8 +7,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use quarry::{Cache, FreeError, Kmalloc, ProcessHeap, Slub};
+use quarry::{Cache, FreeError, Kmalloc, Mode, ProcessHeap, Slub};
 
 #[global_allocator]
 static ALLOCATOR: Kmalloc = Kmalloc;
@@ -222,6 +223,39 @@ fn memory_goes_back_to_the_system() {
     let kept = pages.residency().resident() * 4096;
     assert!(kept < (64 + 160) << 20, "{kept} bytes");
     assert!(pages.residency().released * 4096 > 100 << 20);
+}
+
+/// Objects that CPUs' lists hold go back as well, once the program sleeps between calls that these lists serve.
+#[test]
+fn an_idle_program_gives_back_what_its_cpus_hold() {
+    static HEAP: ProcessHeap = ProcessHeap::new();
+    let sizes = (1..=40).map(|class| class * 200);
+    let mut objects: Vec<_> = sizes
+        .flat_map(|bytes| (0..200).map(move |_| HEAP.kvmalloc(bytes, 8).expect("memory")))
+        .collect();
+    for object in objects.drain(..) {
+        // SAFETY: allocated above, and not used.
+        unsafe { HEAP.kvfree(object) }.expect("an object in use");
+    }
+    let heap = HEAP.get().expect("a heap");
+    let in_use = || {
+        let residency = heap.pages().residency();
+        (residency.resident() - residency.resident_free) * 4096
+    };
+    let before = in_use();
+    assert!(before > 1 << 20, "{before} bytes");
+    if heap.machine().mode() == Mode::Fallback {
+        return assert!(!heap.machine().was_away());
+    }
+    // The first look may still see a busy second.
+    let end = Instant::now() + Duration::from_secs(20);
+    while in_use() > before / 4 {
+        assert!(Instant::now() < end, "{} of {before} bytes", in_use());
+        thread::sleep(Duration::from_millis(100));
+        let object = HEAP.kvmalloc(100, 8).expect("memory");
+        // SAFETY: allocated just now, and not used.
+        unsafe { HEAP.kvfree(object) }.expect("an object in use");
+    }
 }
 
 #[test]

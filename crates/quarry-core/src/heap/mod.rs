@@ -473,7 +473,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Gives free memory back to the machine: the empty slabs of all caches, then what the page
     /// allocator has free ([`PageAllocator::trim`]).
     pub fn trim(&self, policy: TrimPolicy) -> Trimmed {
-        let pass = self.system.pages.gate().enter(self.machine());
+        self.shrink();
+        self.system.pages.trim(policy)
+    }
+
+    /// Gives the free objects of all caches back to their slabs, also from CPUs, and the empty slabs of all caches to the page
+    /// allocator ([`Cache::shrink`]). Does nothing while another thread has the list of caches.
+    pub fn shrink(&self) {
+        let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(caches) = self.system.caches.lock(self.machine()) {
             self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
@@ -482,8 +489,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 cache.body.behind().shrink(env);
             });
         }
-        drop(pass);
-        self.system.pages.trim(policy)
     }
 
     fn reap_caches(&self, now_ns: u64) {

@@ -154,6 +154,28 @@ pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
     cpu
 }
 
+/// True if the sequence that the calling thread armed last is still in its area.
+///
+/// # Safety
+///
+/// As for [`cpu_id`].
+#[inline(always)]
+pub(crate) unsafe fn is_armed(area: isize) -> bool {
+    let armed: usize;
+    // SAFETY: by the caller's contract the area is there; the load has no effect.
+    unsafe {
+        asm!(
+            "mrs {armed}, tpidr_el0",
+            "add {armed}, {armed}, {area}",
+            "ldr {armed}, [{armed}, #8]",
+            area = in(reg) area,
+            armed = out(reg) armed,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    armed != 0
+}
+
 /// Never knows an id.
 ///
 /// # Safety

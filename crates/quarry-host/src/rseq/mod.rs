@@ -26,7 +26,8 @@
 //! which is read-only after relocation, so the abort address cannot be overwritten. The kernel
 //! demands a signature in front of the abort address; it is in a section of its own, as trapping
 //! bytes behind an unconditional jump. An armed descriptor is not taken back: the kernel drops one
-//! that the thread has left.
+//! that the thread has left, when it next takes the CPU from the thread. So an area without one tells that the thread
+//! was away since its last sequence ([`HostMachine::was_away`](crate::HostMachine::was_away)).
 //!
 //! The assembly is written for compilers that inline, duplicate and link-time-optimise it: numeric
 //! local labels, no `lateout` (a restart reads the inputs again), no options that would let the
@@ -76,7 +77,7 @@ pub(crate) mod commits;
 
 #[cfg(feature = "negative-controls")]
 pub(crate) use arch::try_lock_unarmed;
-pub(crate) use arch::{concurrency_id, cpu_id, thread_pointer, try_lock};
+pub(crate) use arch::{concurrency_id, cpu_id, is_armed, thread_pointer, try_lock};
 
 #[cfg(all(
     test,

@@ -168,6 +168,17 @@ pub(crate) unsafe fn concurrency_id(area: isize) -> u32 {
     unsafe { word::<24>(area) }
 }
 
+/// True if the sequence that the calling thread armed last is still in its area. The low half of its address says so.
+///
+/// # Safety
+///
+/// As for [`cpu_id`].
+#[inline(always)]
+pub(crate) unsafe fn is_armed(area: isize) -> bool {
+    // SAFETY: the caller vouches for the area.
+    unsafe { word::<8>(area) != 0 }
+}
+
 /// The thread pointer: not 0, and different for all threads alive.
 #[inline(always)]
 pub(crate) fn thread_pointer() -> usize {
