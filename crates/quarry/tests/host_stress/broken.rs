@@ -29,12 +29,12 @@ pub(crate) enum Fault {
 
 const FAULTS: [Fault; 4] = [Fault::None, Fault::Slot, Fault::Lock, Fault::Remote];
 const WAYS: [Way; 3] = [Way::Auto, Way::Fallback, Way::Ids];
-/// Name of the environment variable that asks for one fault: design, fault, way.
+/// Name of the environment variable that asks for one fault: design, fault, way, seconds.
 const VARIABLE: &str = "QUARRY_STRESS_FAULT";
-/// Longest search for what a fault does.
-pub(crate) const SECONDS: f64 = 10.0;
-/// When a process that should have ended counts as hanging.
-const LIMIT: Duration = Duration::from_secs(15);
+/// Longest searches for what a fault does, in seconds: most are found at once, or by a process that hangs.
+const SEARCHES: [f64; 2] = [4.0, 20.0];
+/// A process that goes on for that long after its search hangs.
+const GRACE: Duration = Duration::from_secs(4);
 
 /// See the module's documentation.
 pub(crate) struct Broken {
@@ -114,8 +114,8 @@ unsafe impl Locks for Broken {
     }
 }
 
-/// Design, fault and way that this process was started for.
-pub(crate) fn asked() -> Option<(String, Fault, Way)> {
+/// Design, fault, way and seconds that this process was started for.
+pub(crate) fn asked() -> Option<(String, Fault, Way, f64)> {
     let text = std::env::var(VARIABLE).ok()?;
     let mut words = text.split(' ');
     let design = words.next()?.to_owned();
@@ -123,15 +123,21 @@ pub(crate) fn asked() -> Option<(String, Fault, Way)> {
     let way = words.next()?;
     let fault = FAULTS.into_iter().find(|f| format!("{f:?}") == fault)?;
     let way = WAYS.into_iter().find(|w| format!("{w:?}") == way)?;
-    Some((design, fault, way))
+    Some((design, fault, way, words.next()?.parse().ok()?))
 }
 
-/// Starts a process with a fault. Returns true if it crashed, hung, or found something wrong.
+/// True if a process with a fault crashes, hangs, or finds something wrong.
 pub(crate) fn is_seen(design: &str, fault: Fault, way: Way) -> bool {
+    let mut searches = SEARCHES.into_iter();
+    searches.any(|seconds| is_seen_for(design, fault, way, seconds))
+}
+
+fn is_seen_for(design: &str, fault: Fault, way: Way, seconds: f64) -> bool {
+    let limit = Duration::from_secs_f64(seconds) + GRACE;
     let start = Instant::now();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "one_fault", "--ignored", "--test-threads=1"])
-        .env(VARIABLE, format!("{design} {fault:?} {way:?}"))
+        .env(VARIABLE, format!("{design} {fault:?} {way:?} {seconds}"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -140,7 +146,7 @@ pub(crate) fn is_seen(design: &str, fault: Fault, way: Way) -> bool {
         match child.try_wait().unwrap() {
             Some(status) if status.success() => break "nothing seen".to_owned(),
             Some(status) => break format!("seen: {status}"),
-            None if start.elapsed() > LIMIT => {
+            None if start.elapsed() > limit => {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 break "seen: hung".to_owned();

@@ -207,11 +207,11 @@ fn with_fault<D: Design>(fault: Fault, way: Way, seconds: f64) {
 #[test]
 #[ignore = "run by the negative controls"]
 fn one_fault() {
-    let Some((design, fault, way)) = broken::asked() else {
+    let Some((design, fault, way, seconds)) = broken::asked() else {
         return;
     };
     for_all_designs!(D => if design == D::NAME {
-        return with_fault::<D>(fault, way, broken::SECONDS);
+        return with_fault::<D>(fault, way, seconds);
     });
     panic!("no design {design}");
 }
