@@ -205,6 +205,29 @@ pub fn judge(thread: &Thread, mode: Mode, results: &Results) -> Judged {
     }
 }
 
+/// Arms on one side of its range after which a claim fails: no further arm can make it hold.
+const FAILS_AFTER: usize = 9;
+
+/// True if no further arm changes the verdict: the figure was in its range and outside of it, or on both its sides, or
+/// on one side for long enough.
+pub(crate) fn is_settled(spec: &ClaimSpec, results: &Results) -> bool {
+    let [from, to] = spec.range;
+    let figures = results.arms().filter_map(&spec.figure);
+    let (mut inside, mut below, mut above) = (0, 0, 0);
+    for figure in figures {
+        let count = match figure {
+            _ if figure < from => &mut below,
+            _ if figure > to => &mut above,
+            _ => &mut inside,
+        };
+        *count += 1;
+    }
+    let sides = [inside, below, above]
+        .into_iter()
+        .filter(|&count| count > 0);
+    sides.count() > 1 || below.max(above) >= FAILS_AFTER
+}
+
 fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Claim {
     let figures = results.arms().filter_map(&spec.figure);
     let figures: Vec<f64> = figures.collect();

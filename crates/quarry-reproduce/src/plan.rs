@@ -1,5 +1,7 @@
 //! Plans: the experiments that run in each arm, and running them.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +12,7 @@ use quarry_sim::Rng;
 use quarry_work::run_all;
 
 use crate::error::ReproduceError;
+use crate::judge::is_settled;
 use crate::keep::Kept;
 use crate::results::{Figures, Results};
 use crate::threads::Thread;
@@ -52,6 +55,9 @@ pub(crate) struct Setting {
     /// Number of its state, among those that its report allows.
     pub(crate) state: u32,
 }
+
+/// Draws in the first wave of arms. With the values, a seed and a state they are what a claim needs to fail.
+const FIRST_DRAWS: usize = 6;
 
 /// Body of an experiment.
 type Body = Box<dyn Fn(&Setting) -> Result<Figures, ReproduceError> + Send + Sync>;
@@ -177,17 +183,39 @@ impl Plan {
         all
     }
 
-    /// The runs: those with the values first, so that an interrupted plan has them.
-    fn runs(&self, arms: usize) -> Vec<Run> {
+    /// The arms by number, in the order in which they run: the values alone, so that an interrupted plan has them; a seed, a
+    /// state and [`FIRST_DRAWS`] draws; then eight at a time.
+    fn waves(&self) -> Vec<Vec<usize>> {
+        let [draws, seeds, states] = self.arms().map(|count| count as usize);
+        let (states, draws) = (
+            seeds + 1..=seeds + states,
+            seeds + states + 1..=seeds + states + draws,
+        );
+        let first = |of: RangeInclusive<usize>, count: usize| of.take(count);
+        let wave: Vec<usize> = (first(1..=seeds, 1).chain(first(states.clone(), 1)))
+            .chain(first(draws.clone(), FIRST_DRAWS))
+            .collect();
+        let rest = (1..=*draws.end()).filter(|arm| !wave.contains(arm));
+        let rest: Vec<usize> = rest.collect();
+        let mut waves = vec![vec![0], wave];
+        waves.extend(rest.chunks(8).map(<[usize]>::to_vec));
+        waves
+    }
+
+    /// The runs of some arms, the longest first, so that no thread is left alone with one. In all arms but that of the values only
+    /// the experiments that open claims ask for.
+    fn runs(&self, arms: &[usize], open: &[BTreeSet<String>]) -> Vec<Run> {
         let mut runs = Vec::new();
         let [_, seeds, states] = self.arms().map(|count| count as usize);
         let of_states = seeds + 1..=seeds + states;
-        for arm in 0..arms {
+        for &arm in arms {
             for (thread, experiments) in self.experiments.iter().enumerate() {
                 for (experiment, it) in experiments.iter().enumerate() {
                     let runs_in = match it.arms {
-                        Arms::Values => arm == 0,
-                        Arms::States => arm == 0 || of_states.contains(&arm),
+                        _ if arm == 0 => true,
+                        _ if !open[thread].contains(&it.name) => false,
+                        Arms::Values => false,
+                        Arms::States => of_states.contains(&arm),
                         Arms::All => true,
                     };
                     if runs_in {
@@ -200,11 +228,24 @@ impl Plan {
                 }
             }
         }
+        runs.sort_by(|one, other| self.of(*other).seconds.total_cmp(&self.of(*one).seconds));
         runs
     }
 
+    /// The experiments of each thread that claims ask for whose verdict may still change.
+    fn open(&self, results: &[Results]) -> Vec<BTreeSet<String>> {
+        let of_threads = self.threads.iter().zip(results);
+        let open = of_threads.map(|(thread, results)| {
+            let claims = (thread.claims)().into_iter();
+            let open = claims.filter(|claim| !is_settled(claim, results));
+            open.flat_map(|claim| Results::asked(&claim.figure))
+                .collect()
+        });
+        open.collect()
+    }
+
     /// Runs what is not kept yet, on at most `jobs` threads. Stops early if `stop` is set; the results are then those of the
-    /// runs that ended. Calls `progress` after each.
+    /// runs that ended. Calls `progress` after each. What all runs take shrinks where verdicts are found early.
     ///
     /// # Errors
     ///
@@ -217,41 +258,46 @@ impl Plan {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Vec<Results>, ReproduceError> {
         let settings = self.settings();
-        let runs = self.runs(settings.len());
-        let all = Progress {
-            all_runs: runs.len() as u64,
-            all_seconds: runs.iter().map(|run| self.of(*run).seconds).sum(),
-            ..Progress::default()
-        };
-        let state = Mutex::new((all, kept));
-        let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = run_all(
-            &runs,
-            jobs,
-            |run| -> Result<Option<Figures>, ReproduceError> {
-                let experiment = self.of(*run);
-                let name = self.name(*run);
-                let known = lock().1.get(&name).cloned();
-                let figures = match known {
-                    Some(figures) => figures,
-                    // Relaxed: the flag orders nothing else.
-                    None if stop.load(Ordering::Relaxed) => return Ok(None),
-                    None => {
-                        let figures = (experiment.run)(&settings[run.arm])?;
-                        lock().1.add(&name, &figures)?;
-                        figures
-                    }
-                };
-                let mut state = lock();
-                state.0.runs += 1;
-                state.0.seconds += experiment.seconds;
-                progress(state.0);
-                Ok(Some(figures))
-            },
-        )?;
         let mut results = vec![Results::default(); self.threads.len()];
-        for (run, figures) in runs.iter().zip(found) {
-            results[run.thread].put(run.arm, &self.of(*run).name, figures);
+        let state = Mutex::new((Progress::default(), kept));
+        let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waves = self.waves();
+        for (at, wave) in waves.iter().enumerate() {
+            let open = self.open(&results);
+            let due: Vec<Run> = self.runs(&waves[at..].concat(), &open);
+            let mut done = lock();
+            done.0.all_runs = done.0.runs + due.len() as u64;
+            done.0.all_seconds =
+                done.0.seconds + due.iter().map(|run| self.of(*run).seconds).sum::<f64>();
+            drop(done);
+            let runs = self.runs(wave, &open);
+            let found = run_all(
+                &runs,
+                jobs,
+                |run| -> Result<Option<Figures>, ReproduceError> {
+                    let experiment = self.of(*run);
+                    let name = self.name(*run);
+                    let known = lock().1.get(&name).cloned();
+                    let figures = match known {
+                        Some(figures) => figures,
+                        // Relaxed: the flag orders nothing else.
+                        None if stop.load(Ordering::Relaxed) => return Ok(None),
+                        None => {
+                            let figures = (experiment.run)(&settings[run.arm])?;
+                            lock().1.add(&name, &figures)?;
+                            figures
+                        }
+                    };
+                    let mut state = lock();
+                    state.0.runs += 1;
+                    state.0.seconds += experiment.seconds;
+                    progress(state.0);
+                    Ok(Some(figures))
+                },
+            )?;
+            for (run, figures) in runs.iter().zip(found) {
+                results[run.thread].put(run.arm, &self.of(*run).name, figures);
+            }
         }
         Ok(results)
     }

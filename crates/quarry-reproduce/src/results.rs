@@ -1,6 +1,7 @@
 //! Figures of experiments.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Figures of an experiment, by their names.
 pub(crate) type Figures = Vec<(String, f64)>;
@@ -43,7 +44,18 @@ impl Results {
             all: self,
             arm,
             is_assumed: false,
+            asked: None,
         }
+    }
+
+    /// The experiments that a figure is made of.
+    pub(crate) fn asked(figure: impl Fn(Arm<'_>) -> Option<f64>) -> BTreeSet<String> {
+        let asked = RefCell::default();
+        figure(Arm {
+            asked: Some(&asked),
+            ..Self::default().values()
+        });
+        asked.into_inner()
     }
 
     /// In how many arms a figure is due, whether its experiments ran or not.
@@ -63,11 +75,17 @@ pub(crate) struct Arm<'a> {
     arm: usize,
     /// Experiments that are due and did not run have some number, so that a figure of them is not missing.
     is_assumed: bool,
+    /// Where the names of experiments are noted, all of which then have some number.
+    asked: Option<&'a RefCell<BTreeSet<String>>>,
 }
 
 impl Arm<'_> {
     /// A figure of an experiment; `None` if that did not run in the arm.
     pub(crate) fn get(self, experiment: &str, figure: &str) -> Option<f64> {
+        if let Some(asked) = self.asked {
+            asked.borrow_mut().insert(experiment.to_string());
+            return Some(1.0);
+        }
         let of = |arm: usize| self.all.arms.get(arm)?.get(experiment);
         let Some(figures) = of(self.arm)? else {
             return self.is_assumed.then_some(1.0);

@@ -135,21 +135,22 @@ fn experiments(_: Mode) -> Vec<Experiment> {
 }
 
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, from, to| ClaimSpec {
+    let claim = |id, experiment, from, to| ClaimSpec {
         id,
         text: id,
         published: "",
         unit: "",
         range: [from, to],
-        figure: Box::new(|arm| arm.get("a", "x")),
+        figure: Box::new(move |arm| arm.get(experiment, "x")),
         cause: "because",
     };
-    // The figure is 11 with seed 1, and 12 with seed 2.
+    // The figures are 11 and 1 with seed 1, and 12 and 2 with seed 2.
     vec![
-        claim("holds", 10.5, 12.5),
-        claim("undecided", 10.5, 11.5),
-        claim("below", 13.0, 14.0),
-        claim("between", 11.2, 11.8),
+        claim("holds", "a", 10.5, 14.5),
+        claim("undecided", "a", 10.5, 11.5),
+        claim("below", "a", 13.0, 14.0),
+        claim("between", "a", 11.2, 11.8),
+        claim("far below", "b", 13.0, 14.0),
     ]
 }
 
@@ -179,7 +180,7 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
     // Both experiments with the values and one with the other seed ran: two of five arms say nothing of a claim.
     assert_eq!(judged.runs, [3, 10]);
-    for claim in &judged.claims {
+    for claim in &judged.claims[..4] {
         assert_eq!((claim.verdict, claim.cause), (Verdict::Incomplete, ""));
         assert_eq!((claim.true_arms[1], claim.due_arms), (2, 5));
         assert_eq!(claim.measured, Some(11.0));
@@ -195,7 +196,7 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
     let verdicts: Vec<Verdict> = judged.claims.iter().map(|claim| claim.verdict).collect();
     use Verdict::{Fails, Holds, Undecided};
-    assert_eq!(verdicts, [Holds, Undecided, Fails, Undecided]);
+    assert_eq!(verdicts, [Holds, Undecided, Fails, Undecided, Fails]);
     assert_eq!((judged.runs, judged.claims[0].due_arms), ([10, 10], 5));
     assert_eq!(judged.claims[1].band, Some([11.0, 12.0]));
     assert_eq!(
@@ -203,6 +204,27 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
         ("", "because")
     );
     assert!(!judged.claims[2].is_lost());
+    no_arm_runs_for_a_verdict_that_is_found();
+}
+
+/// Of 40 arms: a claim that may hold takes them all, one that is far off the values, a seed, a state and six draws.
+fn no_arm_runs_for_a_verdict_that_is_found() {
+    let plan = Plan::new(vec![&THREAD], Mode::Full, 1);
+    let stop = AtomicBool::new(false);
+    let seen = std::sync::Mutex::new(Vec::new());
+    let progress = |at: Progress| seen.lock().unwrap().push(at);
+    let results = plan.run(2, &mut Kept::nothing(), &stop, &progress).unwrap();
+    let judged = judge(&THREAD, Mode::Full, &results[0]);
+    let arms = |at: usize| (judged.claims[at].verdict, judged.claims[at].true_arms[1]);
+    assert_eq!(arms(0), (Verdict::Holds, 40));
+    assert_eq!(arms(4), (Verdict::Fails, 9));
+    assert_eq!(judged.runs, [49, 49]);
+    let seen = seen.into_inner().unwrap();
+    assert_eq!((seen[0].all_runs, seen[48].all_runs), (80, 49));
+    assert_eq!(
+        (seen[48].runs, seen[48].seconds),
+        (49, seen[48].all_seconds)
+    );
 }
 
 #[test]

@@ -54,6 +54,7 @@ Threads:
 A claim holds if its figure is in its range with the machine's constants as they
 are, with all of them drawn at random from their ranges, with other seeds, and
 with other states of the heap; it fails if it is on one side of the range in all.
+Runs end where the verdict is found: after nine on one side no other one helps.
 Loads begin on the heaps of real kernels that have run (quarry run --booted).
 Without --quick there are 32 draws, and it takes an hour of two cores.
 
