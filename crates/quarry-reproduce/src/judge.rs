@@ -3,9 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::plan::Mode;
-use crate::results::{Arm, Results};
+use crate::others::{Nearest, nearest};
+use crate::results::Results;
+use crate::setting::Mode;
 use crate::show::{Plot, Table, band};
+use crate::spec::{ClaimSpec, row};
 use crate::threads::Thread;
 
 /// Verdict on a claim.
@@ -51,69 +53,6 @@ impl Verdict {
     }
 }
 
-/// Claims of all threads, with the published figure, the range for which each holds, and the name of the cause if it does not.
-const CLAIMS: &str = include_str!("../data/claims.tsv");
-/// Causes for which claims do not hold, by thread and name.
-const CAUSES: &str = include_str!("../data/causes.tsv");
-
-/// The cells that follow a thread and a name in a table.
-fn row<'a>(
-    table: &'a str,
-    separator: char,
-    thread: &str,
-    name: &str,
-) -> impl Iterator<Item = &'a str> {
-    let mut rows = table.lines().map(move |line| line.split(separator));
-    let row = rows.find_map(|mut cells| {
-        let found = cells.next() == Some(thread) && cells.next() == Some(name);
-        found.then_some(cells)
-    });
-    row.into_iter().flatten()
-}
-
-/// Finds a claim's figure in an arm.
-pub(crate) type Formula = fn(Arm<'_>) -> Option<f64>;
-
-/// A claim as its thread defines it.
-pub(crate) struct ClaimSpec {
-    /// Names it among those of its thread.
-    pub(crate) id: &'static str,
-    /// The claim in words.
-    pub(crate) text: &'static str,
-    /// The published figure.
-    pub(crate) published: &'static str,
-    pub(crate) unit: &'static str,
-    /// The figure's range.
-    pub(crate) range: [f64; 2],
-    pub(crate) figure: Box<dyn Fn(Arm<'_>) -> Option<f64>>,
-    /// Cause of the result, if the claim does not hold.
-    pub(crate) cause: &'static str,
-}
-
-impl ClaimSpec {
-    /// A claim of `data/claims.tsv`. One that is not there has an empty range, which a test rejects.
-    pub(crate) fn published(
-        thread: &str,
-        id: &'static str,
-        figure: impl Fn(Arm<'_>) -> Option<f64> + 'static,
-    ) -> Self {
-        let mut cells = row(CLAIMS, '\t', thread, id);
-        let mut text = || cells.next().unwrap_or_default();
-        let (published, unit) = (text(), text());
-        let mut end = || text().parse().unwrap_or(f64::NAN);
-        let range = [end(), end()];
-        Self {
-            id,
-            text: text(),
-            published,
-            unit,
-            range,
-            figure: Box::new(figure),
-            cause: row(CAUSES, '\t', thread, text()).next().unwrap_or_default(),
-        }
-    }
-}
-
 /// A claim with its verdict.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Claim {
@@ -141,6 +80,8 @@ pub struct Claim {
     pub before: Option<Verdict>,
     /// Reason why the claim does not hold; empty if it does, or has no verdict.
     pub cause: &'static str,
+    /// The single change of machine or load that brings a claim that does not hold nearest; null if none was tried.
+    pub nearest: Option<Nearest>,
 }
 
 impl Claim {
@@ -205,29 +146,6 @@ pub fn judge(thread: &Thread, mode: Mode, results: &Results) -> Judged {
     }
 }
 
-/// Arms on one side of its range after which a claim fails: no further arm can make it hold.
-const FAILS_AFTER: usize = 9;
-
-/// True if no further arm changes the verdict: the figure was in its range and outside of it, or on both its sides, or
-/// on one side for long enough.
-pub(crate) fn is_settled(spec: &ClaimSpec, results: &Results) -> bool {
-    let [from, to] = spec.range;
-    let figures = results.arms().filter_map(&spec.figure);
-    let (mut inside, mut below, mut above) = (0, 0, 0);
-    for figure in figures {
-        let count = match figure {
-            _ if figure < from => &mut below,
-            _ if figure > to => &mut above,
-            _ => &mut inside,
-        };
-        *count += 1;
-    }
-    let sides = [inside, below, above]
-        .into_iter()
-        .filter(|&count| count > 0);
-    sides.count() > 1 || below.max(above) >= FAILS_AFTER
-}
-
 fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Claim {
     let figures = results.arms().filter_map(&spec.figure);
     let figures: Vec<f64> = figures.collect();
@@ -261,6 +179,10 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
         cause: match verdict {
             Verdict::Fails | Verdict::Undecided => spec.cause,
             _ => "",
+        },
+        nearest: match verdict {
+            Verdict::Fails | Verdict::Undecided => nearest(&(thread.others)(), &spec, results),
+            _ => None,
         },
     }
 }

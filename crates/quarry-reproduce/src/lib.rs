@@ -8,7 +8,11 @@
 //! A claim is a figure with a range. All experiments run with the machine's constants as its file says, with all of them drawn
 //! at random from their ranges, and with other seeds: the arms. A claim holds if its figure is in the range in all arms, fails
 //! if it is on one side of the range in all, and is undecided otherwise. While an arm is missing it is incomplete. [`Claim::band`] is the least and the most of the figure. What a
-//! claim's verdict was before is kept next to it, so that a change shows.
+//! claim's verdict was before is kept next to it, so that a change shows. Runs end where the verdict is found: a figure that was
+//! inside and outside is undecided whatever comes, and nine arms on one side are enough to fail.
+//!
+//! Of a claim that does not hold the full mode also tries single changes of machine and load that the publication does
+//! not rule out ([`Nearest`]). They change no verdict.
 //!
 //! Nothing is fitted to a thread's table but what [`Thread::taken`] says.
 #![forbid(unsafe_code)]
@@ -16,10 +20,13 @@
 mod error;
 mod judge;
 mod keep;
+mod others;
 mod plan;
 mod published;
 mod results;
+mod setting;
 mod show;
+mod spec;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -28,8 +35,10 @@ mod view;
 pub use error::ReproduceError;
 pub use judge::{Claim, Judged, Verdict, judge};
 pub use keep::Kept;
-pub use plan::{Mode, Plan, Progress};
+pub use others::Nearest;
+pub use plan::{Plan, Progress};
 pub use results::Results;
+pub use setting::Mode;
 pub use show::{Line, LineKind, Origin, Plot, Row, Table};
 pub use threads::{THREADS, Thread, find};
 pub use view::{FIGURES, TABLES, view};

@@ -12,49 +12,12 @@ use quarry_sim::Rng;
 use quarry_work::run_all;
 
 use crate::error::ReproduceError;
-use crate::judge::is_settled;
 use crate::keep::Kept;
+use crate::others::Other;
 use crate::results::{Figures, Results};
+use crate::setting::{Mode, Setting};
+use crate::spec::{ClaimSpec, is_missed, is_settled};
 use crate::threads::Thread;
-
-/// Amount of runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Short loads and few arms: under two minutes on two cores.
-    Quick,
-    /// Longer loads and 32 draws of all constants.
-    Full,
-}
-
-impl Mode {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Full => "full",
-        }
-    }
-
-    /// Draws of all constants, other seeds, and other states of the heap.
-    const fn arms(self) -> [u32; 3] {
-        match self {
-            Self::Quick => [2, 1, 1],
-            Self::Full => [32, 3, 4],
-        }
-    }
-}
-
-/// The constants, the seed and the heap of a run.
-#[derive(Clone, Debug)]
-pub(crate) struct Setting {
-    pub(crate) draw: Draw,
-    pub(crate) seed: u64,
-    /// Heap with which loads begin; `None` for an empty one.
-    pub(crate) booted: Option<Booted>,
-    /// Number of its state, among those that its report allows.
-    pub(crate) state: u32,
-}
 
 /// Draws in the first wave of arms. With the values, a seed and a state they are what a claim needs to fail.
 const FIRST_DRAWS: usize = 6;
@@ -106,12 +69,21 @@ pub struct Plan {
     experiments: Vec<Vec<Experiment>>,
 }
 
-/// A run of an experiment in an arm.
+/// A run of an experiment.
 #[derive(Clone, Copy)]
 struct Run {
     thread: usize,
     experiment: usize,
-    arm: usize,
+    place: Place,
+}
+
+/// Place of a run.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In an arm.
+    Arm(usize),
+    /// With one of the thread's single changes.
+    Elsewhere(usize),
 }
 
 impl Plan {
@@ -165,6 +137,7 @@ impl Plan {
             seed: self.seed,
             booted: self.booted.clone(),
             state: 0,
+            change: None,
         };
         let of_seed = |more| Setting {
             seed: self.seed + u64::from(more),
@@ -222,14 +195,43 @@ impl Plan {
                         runs.push(Run {
                             thread,
                             experiment,
-                            arm,
+                            place: Place::Arm(arm),
                         });
                     }
                 }
             }
         }
+        self.longest_first(runs)
+    }
+
+    fn longest_first(&self, mut runs: Vec<Run>) -> Vec<Run> {
         runs.sort_by(|one, other| self.of(*other).seconds.total_cmp(&self.of(*one).seconds));
         runs
+    }
+
+    /// The runs with the threads' single changes, of the experiments of claims that do not hold.
+    fn elsewhere(&self, others: &[Vec<Other>], results: &[Results]) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (thread, (of_thread, results)) in self.threads.iter().zip(results).enumerate() {
+            let claims = (of_thread.claims)().into_iter();
+            let claims: Vec<ClaimSpec> = claims.filter(|claim| is_missed(claim, results)).collect();
+            for (at, other) in others[thread].iter().enumerate() {
+                let decided = claims.iter().filter(|claim| other.decides(claim));
+                let asked: BTreeSet<String> = decided
+                    .flat_map(|claim| Results::asked(&claim.figure))
+                    .collect();
+                let experiments = self.experiments[thread].iter().enumerate();
+                // What runs in some arms only is too long, or of no time and load.
+                let wanted =
+                    experiments.filter(|(_, it)| it.arms == Arms::All && asked.contains(&it.name));
+                runs.extend(wanted.map(|(experiment, _)| Run {
+                    thread,
+                    experiment,
+                    place: Place::Elsewhere(at),
+                }));
+            }
+        }
+        self.longest_first(runs)
     }
 
     /// The experiments of each thread that claims ask for whose verdict may still change.
@@ -258,48 +260,69 @@ impl Plan {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Vec<Results>, ReproduceError> {
         let settings = self.settings();
+        let others: Vec<Vec<Other>> = self
+            .threads
+            .iter()
+            .map(|thread| (thread.others)())
+            .collect();
+        let setting = |run: &Run| match run.place {
+            Place::Arm(arm) => settings[arm].clone(),
+            Place::Elsewhere(at) => others[run.thread][at].setting(&settings[0]),
+        };
         let mut results = vec![Results::default(); self.threads.len()];
         let state = Mutex::new((Progress::default(), kept));
         let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = |run: &Run| -> Result<Option<Figures>, ReproduceError> {
+            let name = self.name(*run);
+            let known = lock().1.get(&name).cloned();
+            let figures = match known {
+                Some(figures) => figures,
+                // Relaxed: the flag orders nothing else.
+                None if stop.load(Ordering::Relaxed) => return Ok(None),
+                None => {
+                    let figures = (self.of(*run).run)(&setting(run))?;
+                    lock().1.add(&name, &figures)?;
+                    figures
+                }
+            };
+            let mut state = lock();
+            state.0.runs += 1;
+            state.0.seconds += self.of(*run).seconds;
+            progress(state.0);
+            Ok(Some(figures))
+        };
+        let expect = |due: &[Run]| {
+            let mut state = lock();
+            let seconds = due.iter().map(|run| self.of(*run).seconds);
+            state.0.all_runs = state.0.runs + due.len() as u64;
+            state.0.all_seconds = state.0.seconds + seconds.sum::<f64>();
+        };
         let waves = self.waves();
         for (at, wave) in waves.iter().enumerate() {
             let open = self.open(&results);
-            let due: Vec<Run> = self.runs(&waves[at..].concat(), &open);
-            let mut done = lock();
-            done.0.all_runs = done.0.runs + due.len() as u64;
-            done.0.all_seconds =
-                done.0.seconds + due.iter().map(|run| self.of(*run).seconds).sum::<f64>();
-            drop(done);
+            expect(&self.runs(&waves[at..].concat(), &open));
             let runs = self.runs(wave, &open);
-            let found = run_all(
-                &runs,
-                jobs,
-                |run| -> Result<Option<Figures>, ReproduceError> {
-                    let experiment = self.of(*run);
-                    let name = self.name(*run);
-                    let known = lock().1.get(&name).cloned();
-                    let figures = match known {
-                        Some(figures) => figures,
-                        // Relaxed: the flag orders nothing else.
-                        None if stop.load(Ordering::Relaxed) => return Ok(None),
-                        None => {
-                            let figures = (experiment.run)(&settings[run.arm])?;
-                            lock().1.add(&name, &figures)?;
-                            figures
-                        }
-                    };
-                    let mut state = lock();
-                    state.0.runs += 1;
-                    state.0.seconds += experiment.seconds;
-                    progress(state.0);
-                    Ok(Some(figures))
-                },
-            )?;
-            for (run, figures) in runs.iter().zip(found) {
-                results[run.thread].put(run.arm, &self.of(*run).name, figures);
-            }
+            let found = run_all(&runs, jobs, one)?;
+            self.put(&mut results, &runs, found);
+        }
+        if self.mode.tries_changes() {
+            let runs = self.elsewhere(&others, &results);
+            expect(&runs);
+            let found = run_all(&runs, jobs, one)?;
+            self.put(&mut results, &runs, found);
         }
         Ok(results)
+    }
+
+    /// Notes what some runs found.
+    fn put(&self, results: &mut [Results], runs: &[Run], found: Vec<Option<Figures>>) {
+        for (run, figures) in runs.iter().zip(found) {
+            let (results, name) = (&mut results[run.thread], &self.of(*run).name);
+            match run.place {
+                Place::Arm(arm) => results.put(arm, name, figures),
+                Place::Elsewhere(at) => results.put_elsewhere(at, name, figures),
+            }
+        }
     }
 
     fn of(&self, run: Run) -> &Experiment {
@@ -316,9 +339,10 @@ impl Plan {
         } else {
             "empty"
         };
-        format!(
-            "{mode} seed {seed} {heap}/{thread}/{experiment}/arm {}",
-            run.arm
-        )
+        let place = match run.place {
+            Place::Arm(arm) => format!("arm {arm}"),
+            Place::Elsewhere(at) => format!("change {at}"),
+        };
+        format!("{mode} seed {seed} {heap}/{thread}/{experiment}/{place}")
     }
 }

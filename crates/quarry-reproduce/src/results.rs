@@ -11,6 +11,8 @@ pub(crate) type Figures = Vec<(String, f64)>;
 pub struct Results {
     /// Figures of each arm, the values first, by the experiment's name; `None` if it is due and did not run.
     arms: Vec<BTreeMap<String, Option<Figures>>>,
+    /// The values with each of the thread's single changes, where they ran.
+    elsewhere: Vec<Results>,
 }
 
 impl Results {
@@ -22,11 +24,33 @@ impl Results {
         self.arms[arm].insert(experiment.to_string(), figures);
     }
 
+    /// Notes an experiment that ran with one of the thread's single changes.
+    pub(crate) fn put_elsewhere(
+        &mut self,
+        other: usize,
+        experiment: &str,
+        figures: Option<Figures>,
+    ) {
+        if self.elsewhere.len() <= other {
+            self.elsewhere.resize_with(other + 1, Self::default);
+        }
+        self.elsewhere[other].put(0, experiment, figures);
+    }
+
+    /// The values with each of the thread's single changes.
+    pub(crate) fn elsewhere(&self) -> &[Results] {
+        &self.elsewhere
+    }
+
     /// Runs that ended, and all that are due.
     #[must_use]
     pub fn runs(&self) -> [usize; 2] {
         let runs = || self.arms.iter().flat_map(BTreeMap::values);
-        [runs().flatten().count(), runs().count()]
+        let elsewhere = self.elsewhere.iter().map(Self::runs);
+        let here = [runs().flatten().count(), runs().count()];
+        elsewhere.fold(here, |[done, due], [more_done, more_due]| {
+            [done + more_done, due + more_due]
+        })
     }
 
     /// The arms that have something, or are due.
@@ -75,7 +99,7 @@ pub(crate) struct Arm<'a> {
     arm: usize,
     /// Experiments that are due and did not run have some number, so that a figure of them is not missing.
     is_assumed: bool,
-    /// Where the names of experiments are noted, all of which then have some number.
+    /// Takes the names of experiments, which then all have some number.
     asked: Option<&'a RefCell<BTreeSet<String>>>,
 }
 

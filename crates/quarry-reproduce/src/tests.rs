@@ -1,8 +1,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::judge::{ClaimSpec, Verdict};
+use quarry_work::load::LoadSpec;
+
+use crate::judge::Verdict;
+use crate::others::Other;
 use crate::plan::{Arms, Experiment};
+use crate::spec::ClaimSpec;
 use crate::threads::THREADS;
 use crate::*;
 
@@ -128,7 +132,11 @@ fn experiments(_: Mode) -> Vec<Experiment> {
         arms: Arms::All,
         run: Box::new(move |setting| {
             RUNS.fetch_add(1, Ordering::Relaxed);
-            Ok(vec![("x".to_string(), value + setting.seed as f64)])
+            let changed = if setting.change.is_some() { 12.5 } else { 0.0 };
+            Ok(vec![(
+                "x".to_string(),
+                value + changed + setting.seed as f64,
+            )])
         }),
     };
     vec![experiment("a", 10.0), experiment("b", 0.0)]
@@ -162,6 +170,10 @@ static THREAD: Thread = Thread {
     why: "",
     experiments,
     claims,
+    others: || {
+        let shift = |spec: &mut LoadSpec| spec.time_ns = 0;
+        vec![Other::load("a change", "no: a test", &["far"], shift)]
+    },
     show: |_| (Vec::new(), Vec::new()),
 };
 
@@ -207,7 +219,7 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     no_arm_runs_for_a_verdict_that_is_found();
 }
 
-/// Of 40 arms: a claim that may hold takes them all, one that is far off the values, a seed, a state and six draws.
+/// A claim that may hold takes all 40 arms, one that is far off the values, a seed, a state and six draws.
 fn no_arm_runs_for_a_verdict_that_is_found() {
     let plan = Plan::new(vec![&THREAD], Mode::Full, 1);
     let stop = AtomicBool::new(false);
@@ -218,12 +230,17 @@ fn no_arm_runs_for_a_verdict_that_is_found() {
     let arms = |at: usize| (judged.claims[at].verdict, judged.claims[at].true_arms[1]);
     assert_eq!(arms(0), (Verdict::Holds, 40));
     assert_eq!(arms(4), (Verdict::Fails, 9));
-    assert_eq!(judged.runs, [49, 49]);
+    // And one run of the experiment that fails, with the single change: 12.5 more than 1.
+    assert_eq!(judged.runs, [50, 50]);
+    let near = judged.claims[4].nearest.as_ref().unwrap();
+    assert_eq!((near.figure, near.holds, near.tried), (13.5, true, 1));
+    assert!(judged.claims[0].nearest.is_none() && judged.claims[1].nearest.is_none());
     let seen = seen.into_inner().unwrap();
-    assert_eq!((seen[0].all_runs, seen[48].all_runs), (80, 49));
+    let all = [0, 48, 49].map(|at| seen[at].all_runs);
+    assert_eq!(all, [80, 49, 50]);
     assert_eq!(
-        (seen[48].runs, seen[48].seconds),
-        (49, seen[48].all_seconds)
+        (seen[49].runs, seen[49].seconds),
+        (50, seen[49].all_seconds)
     );
 }
 
@@ -258,11 +275,12 @@ fn a_thread_that_does_not_exist_is_refused_with_those_that_do() {
 #[test]
 fn memory_is_predicted_from_each_snapshot_and_recording() {
     let thread = find("pages64k-2020").unwrap()[0];
-    let setting = crate::plan::Setting {
+    let setting = crate::setting::Setting {
         draw: quarry_machines::Draw::VALUES,
         seed: 1,
         booted: None,
         state: 0,
+        change: None,
     };
     let mut formulas = Results::default();
     let predictions = (thread.experiments)(Mode::Quick).into_iter();

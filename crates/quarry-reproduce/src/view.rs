@@ -222,9 +222,34 @@ fn claims(thread: &Value, repeated: &str) -> Section {
         .iter()
         .filter(|claim| !text(claim, "cause").is_empty());
     let by_cause = grouped(with_cause.map(|claim| (text(claim, "cause"), text(claim, "id"))));
-    by_cause.iter().fold(section, |section, (cause, ids)| {
+    let section = by_cause.iter().fold(section, |section, (cause, ids)| {
         section.note(format!("{}: {cause}", ids.join(", ")))
-    })
+    });
+    let nearest = claims.iter().filter_map(nearest);
+    nearest.fold(section, Section::note)
+}
+
+/// The single change that brings a claim nearest to holding, whether it would, and whether it may have been so.
+fn nearest(claim: &Value) -> Option<String> {
+    let figure = claim["nearest"]["figure"].as_f64()?;
+    let of = &claim["nearest"];
+    let holds = match of["holds"] == true {
+        true => "it would hold",
+        false => "nearest to holding, but not there",
+    };
+    let (may, why) = text(of, "plausible").split_once(": ")?;
+    let may = match may {
+        "yes" => "That may have been so",
+        _ => "That is not plausible",
+    };
+    Some(format!(
+        "{}: {holds}, by {} {}, with this change of {}: {}. {may}: {why}.",
+        text(claim, "id"),
+        number(figure),
+        unit(claim),
+        of["tried"],
+        text(of, "change"),
+    ))
 }
 
 /// Plots and tables of a thread, and why it comes out so.
@@ -310,6 +335,14 @@ mod tests {
         assert!(words.starts_with("interrupted: 3 of 8 runs"), "{words}");
         assert_eq!(interruption(&content(true)), None);
         assert_eq!(verdict(&claim), "incomplete, 1 of 4 arms");
+        let near = json!({"id": "one-zone-loss", "unit": "%", "nearest": {"change": "latency.bus at the low end of its range",
+            "figure": -43.0, "holds": true, "plausible": "yes: the sources of the cost differ as much", "tried": 13}});
+        assert_eq!(
+            nearest(&near).unwrap(),
+            "one-zone-loss: it would hold, by -43 %, with this change of 13: latency.bus at the low end of its range. That may \
+             have been so: the sources of the cost differ as much."
+        );
+        assert_eq!(nearest(&claim), None);
         let lost = json!({"verdict": "fails", "before": "holds"});
         assert_eq!(verdict(&lost), "differs (held before)");
     }

@@ -2,12 +2,14 @@
 
 use quarry_designs::DesignSpec;
 use quarry_machines::Machine;
+use quarry_sim::sched::WakePlace;
 use quarry_work::Setup;
 use quarry_work::load::{
     Hackbench, Load, LoadReport, LoadRun, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW,
 };
 
 use crate::error::ReproduceError;
+use crate::others::Other;
 use crate::plan::{Arms, Experiment};
 use crate::results::Figures;
 
@@ -69,10 +71,11 @@ pub(super) fn load(
     load: Load,
     change: impl Fn(&mut LoadSpec) -> Result<(), ReproduceError> + Send + Sync + 'static,
 ) -> Experiment {
-    let run = move |setting: &crate::plan::Setting| -> Result<Figures, ReproduceError> {
+    let run = move |setting: &crate::setting::Setting| -> Result<Figures, ReproduceError> {
         let design = DesignSpec::parse(design)?;
         let mut spec = LoadSpec::new(load, Setup::new(design.era, Machine::bundled(machine)?));
         change(&mut spec)?;
+        setting.change.iter().for_each(|change| change(&mut spec));
         spec.setup.draw = setting.draw.clone();
         spec.setup.seed = setting.seed;
         spec.setup.state = setting.state;
@@ -86,6 +89,14 @@ pub(super) fn load(
         arms: Arms::All,
         run: Box::new(run),
     }
+}
+
+/// Woken tasks stay on the CPUs where they ran before.
+pub(super) fn tasks_stay(plausible: &'static str, claims: &'static [&'static str]) -> Other {
+    let name = "woken tasks stay on their CPUs (--wake-place previous)";
+    Other::load(name, plausible, claims, |spec| {
+        spec.sched.place = WakePlace::Previous
+    })
 }
 
 /// hackbench as threads call it: groups and loops.

@@ -8,10 +8,12 @@ mod tbench_2007;
 mod wakeup_2007;
 
 use crate::error::ReproduceError;
-use crate::judge::ClaimSpec;
-use crate::plan::{Experiment, Mode};
+use crate::others::Other;
+use crate::plan::Experiment;
 use crate::results::Results;
+use crate::setting::Mode;
 use crate::show::{Plot, Table};
+use crate::spec::ClaimSpec;
 
 /// A thread of a mailing list.
 pub struct Thread {
@@ -27,6 +29,8 @@ pub struct Thread {
     pub why: &'static str,
     pub(crate) experiments: fn(Mode) -> Vec<Experiment>,
     pub(crate) claims: fn() -> Vec<ClaimSpec>,
+    /// Changes that the publication does not rule out, and that might decide.
+    pub(crate) others: fn() -> Vec<Other>,
     pub(crate) show: fn(&Results) -> (Vec<Table>, Vec<Plot>),
 }
 

@@ -1,15 +1,17 @@
 //! Thread 004: the page allocator under a network receiver, September 2017.
 
-use quarry_machines::{Draw, Machine};
+use quarry_machines::{Draw, Key, Machine};
 use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 
 use super::Thread;
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Formula};
-use crate::plan::{Arms, Experiment, Mode, Setting};
+use crate::others::Other;
+use crate::plan::{Arms, Experiment};
 use crate::published::BANDWIDTH;
 use crate::results::{Figures, Results};
+use crate::setting::{Mode, Setting};
 use crate::show::{Line, Origin, Plot, Row, Table};
+use crate::spec::{ClaimSpec, Formula};
 
 pub(super) const THREAD: Thread = Thread {
     name: "rx-2017",
@@ -22,6 +24,7 @@ pub(super) const THREAD: Thread = Thread {
           another CPU. Two packets a page halve that, and a page cache that works avoids it.",
     experiments,
     claims,
+    others,
     show,
 };
 
@@ -95,6 +98,18 @@ fn receive(
         (MBIT.to_string(), report.mbit_per_second),
         (ZONE.to_string(), 100.0 * report.zone_lock_share),
     ])
+}
+
+/// Costs of a page under the zone's lock, and how far apart the two sockets are.
+fn others() -> Vec<Other> {
+    Other::costs(&[
+        Key::ZoneTake,
+        Key::ZoneGive,
+        Key::DirtySocket,
+        Key::DirtyRemote,
+        Key::MemoryRemote,
+    ])
+    .collect()
 }
 
 fn claims() -> Vec<ClaimSpec> {

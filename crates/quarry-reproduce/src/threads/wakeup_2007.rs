@@ -1,13 +1,16 @@
 //! Thread 003: tbench and the order of wake-ups, September 2007.
 
+use quarry_machines::Key;
 use quarry_work::load::{Change, Load, LoadSpec, Tbench};
 
-use super::Thread;
 use super::loads::{HITS_4096, MB, SLOW, load};
-use crate::judge::{ClaimSpec, Formula};
-use crate::plan::{Experiment, Mode};
+use super::{Thread, loads};
+use crate::others::Other;
+use crate::plan::Experiment;
 use crate::results::Results;
+use crate::setting::Mode;
 use crate::show::{Line, Origin, Plot, Row, Table};
+use crate::spec::{ClaimSpec, Formula};
 
 pub(super) const THREAD: Thread = Thread {
     name: "wakeup-2007",
@@ -21,6 +24,7 @@ pub(super) const THREAD: Thread = Thread {
           has. With a few slabs a CPU the next free object is at hand again.",
     experiments,
     claims,
+    others,
     show,
 };
 
@@ -72,6 +76,36 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     for slabs in SLABS {
         all.push(run(of_slabs(slabs), "slub@2.6.23", 8, slabs));
     }
+    all
+}
+
+/// The way in which the O(1) scheduler shared a CPU among tasks that wake each other is not published.
+fn others() -> Vec<Other> {
+    let hits: &[&str] = &["hits-", "loss-", "slow-"];
+    let short = "yes: the O(1) scheduler cut slices by priority, and let a task go first for a better one only";
+    let stays = "yes: how often 2.6.22 moved a woken task to its waker is not published";
+    let mut all = vec![
+        Other::load("tasks have slices of 10 ms", short, hits, |spec| {
+            spec.sched.slice_ns = 10_000_000
+        }),
+        Other::load("tasks have slices of 1 ms", short, hits, |spec| {
+            spec.sched.slice_ns = 1_000_000
+        }),
+        Other::load(
+            "tasks have slices of 0.1 ms",
+            "no: it is less than a tick",
+            hits,
+            |spec| {
+                spec.sched.slice_ns = 100_000;
+            },
+        ),
+        loads::tasks_stay(stays, &[]),
+    ];
+    all.extend(Other::costs(&[
+        Key::SlowPath,
+        Key::Switch,
+        Key::DirtySocket,
+    ]));
     all
 }
 

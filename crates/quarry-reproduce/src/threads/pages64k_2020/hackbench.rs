@@ -5,11 +5,12 @@ use quarry_work::load::{Hackbench, Load, LoadSpec};
 use quarry_work::world::Transport;
 
 use super::{KERNEL, POSSIBLE_CPUS, change, min_objects};
-use crate::judge::{ClaimSpec, Formula};
-use crate::plan::{Experiment, Mode};
+use crate::plan::Experiment;
 use crate::published::HACKBENCH_64K;
 use crate::results::Results;
+use crate::setting::Mode;
 use crate::show::{Origin, Row, Table};
+use crate::spec::{ClaimSpec, Formula};
 use crate::threads::loads::{TIME, load};
 
 const MACHINE: &str = "power9-16";

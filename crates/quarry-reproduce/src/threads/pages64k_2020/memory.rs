@@ -11,11 +11,11 @@ use quarry_state::{Question, predict};
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Arms, Experiment};
 use crate::published::MAX_ORDER;
 use crate::results::{Arm, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
+use crate::spec::{ClaimSpec, Formula};
 use crate::threads::loads::KIB;
 
 /// Snapshots: a name, the kernel, its bytes.

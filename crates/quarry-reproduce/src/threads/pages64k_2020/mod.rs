@@ -12,11 +12,12 @@ mod tests;
 use quarry_designs::Setting as Tunable;
 
 use super::Thread;
-use crate::judge::ClaimSpec;
-use crate::plan::{Experiment, Mode};
+use crate::plan::Experiment;
 use crate::published::{CPU_PARTIAL, CPU_PARTIAL_PATCH, MAX_CPUS, MAX_ORDER, PAGE_SIZES};
 use crate::results::Results;
+use crate::setting::Mode;
 use crate::show::{Plot, Table};
+use crate::spec::ClaimSpec;
 
 pub(super) const THREAD: Thread = Thread {
     name: "pages64k-2020",
@@ -31,6 +32,7 @@ pub(super) const THREAD: Thread = Thread {
           and neither the patch nor the order changes the caches of its messages.",
     experiments,
     claims,
+    others: Vec::new,
     show,
 };
 

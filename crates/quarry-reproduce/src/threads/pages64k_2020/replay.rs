@@ -15,11 +15,11 @@ use quarry_lab::{LabError, RunReport};
 use super::memory::booted;
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Arms, Experiment};
 use crate::published::HACKBENCH_64K;
 use crate::results::{Arm, Results};
 use crate::show::{Origin, Row, Table};
+use crate::spec::{ClaimSpec, Formula};
 use crate::threads::loads::KIB;
 
 /// Its cache line: POWER's.

@@ -2,16 +2,19 @@
 
 mod profile;
 
+use quarry_machines::Key;
 use quarry_work::load::{Load, LoadSpec, Tbench};
 use quarry_work::net::SendSizes;
 
-use super::Thread;
 use super::loads::{MB, PAGES, load};
-use crate::judge::ClaimSpec;
-use crate::plan::{Arms, Experiment, Mode};
+use super::{Thread, loads};
+use crate::others::Other;
+use crate::plan::{Arms, Experiment};
 use crate::published::TBENCH;
 use crate::results::{Arm, Results};
+use crate::setting::Mode;
 use crate::show::{Line, Origin, Plot, Row, Table};
+use crate::spec::ClaimSpec;
 
 pub(super) const THREAD: Thread = Thread {
     name: "tbench-2007",
@@ -25,6 +28,7 @@ pub(super) const THREAD: Thread = Thread {
           client there is no other CPU to meet. With the fix a send takes one page again, from the CPU's own list.",
     experiments,
     claims,
+    others,
     show,
 };
 
@@ -99,6 +103,21 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         Load::Tbench(Tbench { clients: 8 }),
         timed,
     ));
+    all
+}
+
+/// The queue of eight CPUs for one flag on two buses, and where tasks run, are not published.
+fn others() -> Vec<Other> {
+    let stays = "yes: how often 2.6.24 moved a woken task to its waker is not published";
+    let mut all = vec![loads::tasks_stay(stays, &[])];
+    all.extend(Other::costs(&[
+        Key::Bus,
+        Key::DirtySocket,
+        Key::DirtyRemote,
+        Key::ZoneTake,
+        Key::ZoneGive,
+        Key::PageCall,
+    ]));
     all
 }
 
