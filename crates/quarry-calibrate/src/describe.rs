@@ -193,6 +193,10 @@ impl Describe<'_> {
                 ))
             }
             Key::Syscall => ns(figures.syscall, "getppid"),
+            Key::UnixMessage => ns(
+                figures.unix_message?,
+                "100 bytes that a thread writes to a Unix socket and reads, less two calls; with the allocations of its buffers",
+            ),
             Key::Switch => ns(
                 figures.switch,
                 "two threads of one CPU that wake each other by futex",

@@ -96,6 +96,12 @@ keys! {
     Switch = "work" "switch",
     /// Entry to and exit from the kernel.
     Syscall = "work" "syscall",
+    /// Work of the protocols for a message through a Unix socket or a pipe, sender and receiver together. Memory, calls, switches
+    /// and copies are extra.
+    UnixMessage = "work" "unix_message",
+    /// Work of the protocols for a segment of TCP; the same is extra. Three quarters are where the sender hands it to the
+    /// receiver's socket, a quarter is in each of the reader's calls.
+    TcpSegment = "work" "tcp_segment",
 }
 
 impl Key {

@@ -67,6 +67,16 @@ impl Machine {
         }
         .ns(key)
     }
+
+    /// A cost of a draw, in picoseconds; 0 of what the machine does not have.
+    #[must_use]
+    pub fn drawn_ps(&self, key: Key, draw: &Draw) -> u64 {
+        Drawn {
+            machine: self,
+            draw,
+        }
+        .ps(key)
+    }
 }
 
 impl Drawn<'_> {

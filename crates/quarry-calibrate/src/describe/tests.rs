@@ -38,6 +38,7 @@ fn figures() -> Figures {
         fill_kib: sample(8.0),
         copy_kib: sample(16.0),
         syscall: sample(90.0),
+        unix_message: Some(sample(900.0)),
         switch: sample(1200.0),
         wake: Some(sample(3200.0)),
     }

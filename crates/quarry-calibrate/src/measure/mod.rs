@@ -63,6 +63,8 @@ pub struct Figures {
     pub copy_kib: Sample,
     /// A call into the kernel that does next to nothing.
     pub syscall: Sample,
+    /// A message through a Unix socket, without its two calls.
+    pub unix_message: Option<Sample>,
     /// From one thread to another of the same CPU, by futex.
     pub switch: Sample,
     /// The same to a thread of another CPU, which sleeps.
@@ -127,6 +129,7 @@ pub fn all(
     let (fill_kib, copy_kib) = pin::on(cpu, || (alone::fill_kib(effort), alone::copy_kib(effort)))?;
     tell(STEPS[5]);
     let other = cores.get(1).map(|core| core.cpu);
+    let syscall = pin::on(cpu, || threads::syscall(effort))?;
     Ok(Figures {
         ghz,
         l1,
@@ -139,7 +142,8 @@ pub fn all(
         atomic,
         fill_kib,
         copy_kib,
-        syscall: pin::on(cpu, || threads::syscall(effort))?,
+        syscall,
+        unix_message: pin::on(cpu, move || threads::unix_message(syscall, effort))?,
         switch: threads::wake([cpu, cpu], effort)?,
         wake: other
             .map(|other| threads::wake([cpu, other], effort))

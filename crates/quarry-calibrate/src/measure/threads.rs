@@ -1,6 +1,8 @@
 //! Costs of threads: calls, switches, wake-ups.
 
 use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -28,6 +30,24 @@ pub fn syscall(effort: Effort) -> Sample {
         }
         began.elapsed().as_nanos() as f64 / calls as f64
     })
+}
+
+/// Nanoseconds of a message of 100 bytes that a thread writes to a Unix socket and reads from its other end, without the two
+/// calls' entries. The allocations of its head and data are in it. `None` if there are no such sockets.
+#[must_use]
+pub fn unix_message(syscall: Sample, effort: Effort) -> Option<Sample> {
+    let (mut writer, mut reader) = UnixStream::pair().ok()?;
+    let (mut message, calls) = ([0; 100], effort.times(CALLS));
+    let mut is_whole = true;
+    let both = Sample::measure(effort, || {
+        let began = Instant::now();
+        for _ in 0..calls {
+            is_whole &=
+                writer.write_all(&message).is_ok() && reader.read_exact(&mut message).is_ok();
+        }
+        began.elapsed().as_nanos() as f64 / calls as f64
+    });
+    is_whole.then(|| both.less(syscall.map(|ns| 2.0 * ns)))
 }
 
 /// Nanoseconds from one thread to the other of two that wake each other and sleep, each on its CPU. On one CPU that is a
@@ -94,6 +114,8 @@ mod tests {
 
     #[test]
     fn a_system_call_takes_time() {
-        assert!(syscall(Effort::Quick).low > 0.0);
+        let call = syscall(Effort::Quick);
+        assert!(call.low > 0.0);
+        assert!(unix_message(call, Effort::Quick).unwrap().value > 0.0);
     }
 }

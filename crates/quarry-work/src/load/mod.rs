@@ -41,6 +41,7 @@ use quarry_core::design::Design;
 use quarry_core::machine::CpuId;
 use quarry_core::page::PageConfig;
 use quarry_core::stats::{Stat, Stats};
+use quarry_machines::Key;
 use quarry_sim::driver::{Driver, drive_pages};
 use quarry_sim::sched::Scheduler;
 use schemars::JsonSchema;
@@ -238,13 +239,14 @@ fn run_on<D: Design>(
         Order::Time => spec.counted(warm_up),
         Order::Seed { operations, .. } => Counted::Operations(operations),
     };
+    let work_ps = |key| spec.setup.machine.drawn_ps(key, &spec.setup.draw);
     let parts = Parts {
         driver,
         sched: &sched,
         rules,
         caches,
-        protocols: spec.protocols,
-        ghz: spec.setup.machine.ghz,
+        unix_ps: work_ps(Key::UnixMessage),
+        tcp_ps: work_ps(Key::TcpSegment),
         page_bytes: spec.setup.page_bytes,
         queues,
         counted,

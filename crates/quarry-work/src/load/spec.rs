@@ -10,7 +10,7 @@ use super::change::{Change, later};
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::setup::Setup;
-use crate::world::sim::{Counted, Later, Protocols};
+use crate::world::sim::{Counted, Later};
 
 /// Simulated nanoseconds of a run, at most: a thousand seconds take days.
 const TIME_NS_MAX: u64 = 1_000_000_000_000;
@@ -35,8 +35,6 @@ pub struct LoadSpec {
     pub sched: SchedRules,
     /// Sizes of TCP's buffers.
     pub sizes: SendSizes,
-    /// The protocols' work.
-    pub protocols: Protocols,
     /// CPUs.
     pub cpus: u32,
     /// Those of single caches.
@@ -56,7 +54,6 @@ impl LoadSpec {
             time_ns: 50_000_000,
             sched: SchedRules::of(era),
             sizes: SendSizes::of(era),
-            protocols: Protocols::PUBLISHED,
             cpus: setup.machine.topology.all_cpus(),
             changes: Vec::new(),
             setup,

@@ -218,6 +218,8 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::RemoteWake => work(Work::RemoteWake),
         Key::Switch => work(Work::Switch),
         Key::Syscall => work(Work::Syscall),
+        // No message without a call, and nothing counts it apart.
+        Key::UnixMessage | Key::TcpSegment => work(Work::Syscall),
         // Nothing counts these apart.
         Key::L1 | Key::L2 | Key::Atomic | Key::Bus | Key::Misses | Key::Window => true,
     }

@@ -11,7 +11,6 @@ use quarry_sim::driver::{CacheIndex, Driver};
 use quarry_sim::sched::{SchedCounts, Scheduler, TaskId};
 use quarry_sim::time::TimeCounters;
 
-use super::Protocols;
 use super::remote::Nic;
 use super::socket::{Side, SocketLine};
 use crate::error::WorkError;
@@ -116,8 +115,9 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) sched: &'d Scheduler<'d>,
     pub(crate) rules: NetRules,
     pub(crate) caches: SkbCaches<CacheIndex>,
-    pub(crate) protocols: Protocols,
-    pub(crate) ghz: f64,
+    /// The protocols' work for a message and for a segment, in picoseconds.
+    pub(crate) unix_ps: u64,
+    pub(crate) tcp_ps: u64,
     pub(crate) page_bytes: u64,
     /// Queues of the network card.
     pub(crate) queues: u32,
@@ -137,7 +137,6 @@ fn counters<D: Design>(driver: &Driver<'_, D>) -> Vec<Stats> {
 impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// A kernel with these connections.
     pub(crate) fn new(parts: Parts<'d, 'h, D>, connections: &[Transport]) -> Self {
-        let ps = |cycles: f64| (cycles * 1000.0 / parts.ghz).round() as u64;
         let sides = connections.iter().flat_map(|transport| [*transport; 2]);
         Self {
             driver: parts.driver,
@@ -146,8 +145,8 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             rules: parts.rules,
             caches: parts.caches,
             page_bytes: parts.page_bytes as u32,
-            unix_ps: ps(parts.protocols.unix_cycles),
-            tcp_ps: ps(parts.protocols.tcp_cycles),
+            unix_ps: parts.unix_ps,
+            tcp_ps: parts.tcp_ps,
             sides: sides.map(Side::new).collect(),
             nic: Nic::new(parts.queues, remote(connections)),
             counted: parts.counted,

@@ -7,7 +7,7 @@
 //! | heads, data areas, fragments | what their code does on this machine |
 //! | clearing a head, copies | their lines, and the machine's bytes a cycle |
 //! | a call into the kernel, a switch, a wake-up | `syscall`, `switch`, `remote_wake` of the machine |
-//! | protocols | one figure a message or segment ([`Protocols`]), and the lines of the sockets |
+//! | protocols | `unix_message` or `tcp_segment` of the machine, and the lines of the sockets |
 //!
 //! # Unix sockets and pipes
 //!
@@ -48,25 +48,3 @@ pub(crate) use kernel::{Counted, Kernel, Later, Moment, Parts, Path, remote};
 /// Nanoseconds from a request to its answer on the wires and in the other machine: an interrupt, a wake-up and two calls there,
 /// and four passes of a bus, from memory.
 pub const ROUND_TRIP_NS: u64 = 50_000;
-
-/// Cycles of the protocols' work; memory, calls, switches and copies are extra.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Protocols {
-    /// A message through a Unix socket or a pipe, sender and receiver together.
-    pub unix_cycles: f64,
-    /// A segment of TCP: three quarters of it where the sender hands it to the receiver's socket, a quarter in each of the
-    /// reader's calls.
-    pub tcp_cycles: f64,
-}
-
-impl Protocols {
-    /// Unix: hackbench needs 3132 instructions a message (J. Kim, "slub: refactoring unfreeze_partials()", 2012: 250.6 G for
-    /// 80 M messages on 3.4), taken at 3 a cycle, as machine files do. It is too high by what allocators and calls need.
-    ///
-    /// TCP: one row of thread 000. With it SLAB has the 2435.58 MB/s that were published for 8 clients, on a machine
-    /// that is taken to be `clovertown-2x4` (`quarry run tbench 8 --design slab@2.6.24 --machine clovertown-2x4`).
-    pub const PUBLISHED: Self = Self {
-        unix_cycles: 1044.0,
-        tcp_cycles: 11_875.0,
-    };
-}
