@@ -141,12 +141,12 @@ fn notes(answer: &Value) -> Vec<String> {
     }
     let runs = list(answer, "runs");
     if let Some(first) = runs.first() {
-        told.extend(texts(first, "guessed"));
         let debugging = text(first, "snapshot_debugging");
         told.extend((!debugging.is_empty()).then(|| format!("debugging is on: {debugging}")));
     }
     for run in runs {
-        let mut more = moved(run);
+        let mut more = texts(run, "guessed");
+        more.extend(moved(run));
         more.retain(|note| !told.contains(note));
         told.extend(more);
     }
