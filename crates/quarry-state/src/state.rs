@@ -14,7 +14,6 @@ use crate::kernel::{KernelModel, MAX_ORDER, Run, no_design};
 use crate::lay::brought::Brought;
 use crate::lay::possible;
 use crate::lay::{Lay, longest_list};
-use crate::on::prediction::Prediction;
 
 /// A snapshot, ready for questions. That costs more than to answer one of them.
 pub struct State<'a> {
@@ -220,11 +219,10 @@ impl<'a> State<'a> {
     }
 
     /// The guess behind a prediction for another number of CPUs that are only possible.
-    pub(crate) fn guessed_of_possible(&self, told: &Prediction) -> Option<String> {
+    pub(crate) fn guessed_of_possible(&self, possible: u32, cpus: u32) -> Option<String> {
         let only_possible = |possible: u32, cpus| i64::from(possible) - i64::from(cpus);
         let kernel = &self.likeliest.kernel;
-        let more = only_possible(told.possible_cpus, told.cpus)
-            - only_possible(kernel.nr_cpu_ids, kernel.cpus);
+        let more = only_possible(possible, cpus) - only_possible(kernel.nr_cpu_ids, kernel.cpus);
         (more != 0).then(|| {
             let (count, change) = (more.unsigned_abs(), if more < 0 { "fewer" } else { "more" });
             format!(

@@ -88,7 +88,8 @@ impl<'a> State<'a> {
         }
         told.set.clone_from(&question.set);
         told.guessed = self.guessed();
-        told.guessed.extend(self.guessed_of_possible(&told));
+        told.guessed
+            .extend(self.guessed_of_possible(told.possible_cpus, told.cpus));
         let left_out = lacking
             .map(|error| format!("designs that lack what is asked for are left out: {error}"));
         told.guessed.extend(left_out);

@@ -65,7 +65,7 @@ impl Boot {
         Ok(parsed.map_err(LabError::from)?)
     }
 
-    /// What its kernel held: `Slab` of meminfo, as the thread has it. The counter lags behind slabinfo, and large requests are
+    /// The memory that its kernel held: `Slab` of meminfo, as the thread has it. The counter lags behind slabinfo, and large requests are
     /// in it alone.
     pub(super) fn real(self) -> Experiment {
         Experiment {

@@ -107,7 +107,7 @@ fn with_many_tasks_the_patch_cuts_the_lists_of_tasks() {
     assert_eq!((tasks(&default), tasks(&patched)), (49, 24));
 }
 
-/// What is predicted from a boot of Debian 12, and bytes of a real one with the same settings.
+/// A prediction from a boot of Debian 12, and bytes of a real one with the same settings.
 fn beside_real(from: Boot, question: &Question, real: Boot) -> (Prediction, u64) {
     let told = predict(&from.read().unwrap(), question).unwrap();
     (told, real.read().unwrap().slab_bytes())
