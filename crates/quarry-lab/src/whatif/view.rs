@@ -141,6 +141,7 @@ fn notes(answer: &Value) -> Vec<String> {
     }
     let runs = list(answer, "runs");
     if let Some(first) = runs.first() {
+        told.extend(texts(first, "guessed"));
         let debugging = text(first, "snapshot_debugging");
         told.extend((!debugging.is_empty()).then(|| format!("debugging is on: {debugging}")));
     }
