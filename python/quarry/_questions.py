@@ -32,8 +32,8 @@ class WhatIf(TypedDict, total=False):
     design: Several[str] | None
     #: Other page sizes: 4k, 16k, 64k, separated by commas.
     page_size: Several[int | str] | None
-    #: Other numbers of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by; what
-    #: each costs beside that is not known. As many as are present by default.
+    #: Other numbers of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by. Each
+    #: brings objects, whose number is a guess. As many as the snapshot has by default.
     possible_cpus: Several[int] | None
     #: Other numbers of CPUs, separated by commas; present and possible ones.
     cpus: Several[int] | None

@@ -30,6 +30,9 @@ pub struct Row {
     pub published: Option<f64>,
     /// Figure with all constants at their own values.
     pub measured: Option<f64>,
+    /// The figure of a real kernel here that ran with the same settings; left out if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub real: Option<f64>,
     /// Least and most of the figure over all arms; null if only the values were run.
     pub band: Option<[f64; 2]>,
 }
@@ -47,8 +50,14 @@ impl Row {
             label: label.into(),
             published,
             measured,
+            real: None,
             band,
         }
+    }
+
+    /// The same next to what a real kernel here had.
+    pub(crate) fn with_real(self, real: Option<f64>) -> Self {
+        Self { real, ..self }
     }
 }
 

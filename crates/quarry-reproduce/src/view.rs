@@ -63,6 +63,9 @@ const ROWS: Spec = Spec {
             column("label", "label", Text),
             column("published", "published", Number),
             column("simulated", "measured", Number),
+            column("real here", "real", Number)
+                .about("A real kernel with the same settings, booted here.")
+                .rare(),
             column("band", "band", Text).worded(band),
             column("ratio", "", Number)
                 .about("Simulated over published.")

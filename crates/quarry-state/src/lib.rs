@@ -26,8 +26,8 @@
 //!   before: `lay/demand.rs`. Just after a shrink of all caches it is nothing: `state.rs`.
 //! * *Where objects lie in partial slabs.* Taken as left over at random: `lay/demand.rs`.
 //! * *What sheaves keep*, which pins slabs of loads that are gone: `lay/kept.rs`, `lay/pinned.rs`.
-//! * *Which objects exist because of a CPU*: `lay/brought.rs`; and how many CPUs would use a cache on a machine with
-//!   more or fewer of them: `lay/users.rs`. What only *possible* CPUs cost is not in the prediction.
+//! * *Which objects exist because of a CPU*: `lay/brought.rs`, of one that is only possible: `lay/possible.rs`; and how
+//!   many CPUs would use a cache on a machine with more or fewer of them: `lay/users.rs`.
 //! * *Which objects exist because of a page*, or have sizes that depend on it: taken over as they
 //!   are, but for those of `on/pages.rs`.
 //!

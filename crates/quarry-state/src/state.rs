@@ -12,6 +12,7 @@ use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 use crate::error::StateError;
 use crate::kernel::{KernelModel, MAX_ORDER, Run, no_design};
 use crate::lay::brought::Brought;
+use crate::lay::possible;
 use crate::lay::{Lay, longest_list};
 
 /// A snapshot, ready for questions. That costs more than to answer one of them.
@@ -216,6 +217,20 @@ impl<'a> State<'a> {
         }
         guessed
     }
+
+    /// The guess behind a prediction for another number of CPUs that are only possible.
+    pub(crate) fn guessed_of_possible(&self, possible: u32, cpus: u32) -> Option<String> {
+        let only_possible = |possible: u32, cpus| i64::from(possible) - i64::from(cpus);
+        let kernel = &self.likeliest.kernel;
+        let more = only_possible(possible, cpus) - only_possible(kernel.nr_cpu_ids, kernel.cpus);
+        (more != 0).then(|| {
+            let (count, change) = (more.unsigned_abs(), if more < 0 { "fewer" } else { "more" });
+            format!(
+                "what {count} {change} CPUs change that are only possible is a guess: objects by boots of two kernels with 2 to 512 \
+                 possible CPUs, and of one distribution with 16 and 64; a third to twice as many are likely"
+            )
+        })
+    }
 }
 
 impl<'a> Observed<'a> {
@@ -292,7 +307,9 @@ impl<'a> CacheState<'a> {
         let is_counted = snapshot.form.counts_held_as_free();
         let has_cpus = !debug && !kernel.is_tiny && !is_counted;
         let mut lay = lay_of(if has_cpus { kernel.cpus } else { 0 });
-        lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
+        let groups = possible::groups(snapshot.slabinfo.row(possible::GROUPS), kernel.cpus);
+        let brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
+        lay.brought = brought.with_possible(&row.name, lay.objects(), kernel, groups);
         // What overflowed the lists of CPUs came to all of them.
         lay.brought.by_all |= lay.partial > 0.0 && !is_shrunk;
         let min_partial = || by_formula(|geometry| geometry.min_partial).into();

@@ -55,8 +55,8 @@ question! {
         design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
         /// Other page sizes: 4k, 16k, 64k, separated by commas.
         page_size: Axis<PageBytes>, value("BYTES"), inner();
-        /// Other numbers of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by; what each
-        /// costs beside that is not known. As many as are present by default.
+        /// Other numbers of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by. Each brings objects, whose
+        /// number is a guess. As many as the snapshot has by default.
         possible_cpus: Axis<u32>, value("N"), inner();
         /// Other numbers of CPUs, separated by commas; present and possible ones.
         cpus: Axis<u32>, value("N"), inner();

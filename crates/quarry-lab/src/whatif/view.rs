@@ -146,7 +146,8 @@ fn notes(answer: &Value) -> Vec<String> {
         told.extend((!debugging.is_empty()).then(|| format!("debugging is on: {debugging}")));
     }
     for run in runs {
-        let mut more = moved(run);
+        let mut more = texts(run, "guessed");
+        more.extend(moved(run));
         more.retain(|note| !told.contains(note));
         told.extend(more);
     }

@@ -4,4 +4,5 @@ mod boot;
 mod class;
 mod exact;
 mod machines;
+mod possible;
 mod releases;

@@ -8,15 +8,21 @@
 //! A cache that is not in the table has none as expected. What can be excluded is more than a driver allocates for a queue
 //! of its own on each CPU, or than there are of each CPU now.
 
+use crate::kernel::KernelModel;
+use crate::lay::possible;
 use crate::unknown::Range;
 
-/// Objects that a CPU brings to a cache.
+/// Objects that a CPU brings to a cache: one at work, and one that is only possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Brought {
     /// Half, as expected, twice.
     pub(crate) likely: Range,
     /// More can be excluded.
     pub(crate) most: f64,
+    /// The same of a CPU that is only possible: a third, as expected, twice.
+    pub(crate) possible: Range,
+    /// More can be excluded.
+    pub(crate) possible_most: f64,
     /// Every CPU allocates from it on any machine.
     pub(crate) by_all: bool,
 }
@@ -97,6 +103,24 @@ impl Brought {
             likely,
             most: each.min(RING).max(likely[2]),
             by_all: BY_ALL.contains(&cache),
+            ..Self::default()
+        }
+    }
+
+    /// The same with what a CPU brings that is only possible, in a kernel with these groups of tasks.
+    pub(crate) fn with_possible(
+        self,
+        cache: &str,
+        objects: f64,
+        kernel: &KernelModel,
+        groups: Range,
+    ) -> Self {
+        let each = objects / f64::from(kernel.nr_cpu_ids.max(1));
+        let possible = possible::brought(cache, each, groups, kernel);
+        Self {
+            possible,
+            possible_most: each.min(RING).max(possible[2]),
+            ..self
         }
     }
 }

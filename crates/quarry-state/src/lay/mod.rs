@@ -6,6 +6,7 @@ mod freed;
 pub(crate) mod kept;
 pub(crate) mod pinned;
 pub(crate) mod places;
+pub(crate) mod possible;
 pub(crate) mod sheaves;
 pub(crate) mod users;
 
@@ -341,7 +342,7 @@ impl Lay {
                     || self.cpu_partial_most > self.cpu_partial
             }
             Unknown::Users => !cpus.stay(),
-            Unknown::Objects => !cpus.stay() && self.brought != Brought::default(),
+            Unknown::Objects => !cpus.are_same() && self.brought != Brought::default(),
         }
     }
 
@@ -385,13 +386,11 @@ impl Lay {
     pub(crate) fn full_with(&self, at: &Point, users: f64, cpus: &Cpus) -> f64 {
         let grain = self.demand.grain;
         let listed = (self.cpu_partial - self.listed(at)) * self.slots;
-        let moved = match cpus.stay() {
+        let used = match cpus.stay() {
             true => 0.0,
-            false => {
-                let used = self.demand.used() * (self.demand.users - users);
-                used + cpus.brought(at[Unknown::Objects], &self.brought)
-            }
+            false => self.demand.used() * (self.demand.users - users),
         };
+        let moved = used + cpus.brought(at[Unknown::Objects], &self.brought);
         (self.demand.full + (listed + moved) / grain).max(0.0)
     }
 

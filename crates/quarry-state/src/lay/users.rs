@@ -8,8 +8,9 @@
 //! not depend on them, 1 that each CPU uses it. The expected value takes the middle, 1/2: nothing speaks for either end,
 //! and a prediction for more CPUs and back again comes out where it began.
 //!
-//! *Objects.* Of what CPUs do not hold each CPU brings a number: `brought.rs`.
+//! *Objects.* Of what CPUs do not hold each CPU brings a number: `brought.rs`, and `possible.rs` of those that may come.
 
+use crate::kernel::KernelModel;
 use crate::lay::brought::Brought;
 use crate::unknown::Level;
 
@@ -18,6 +19,8 @@ use crate::unknown::Level;
 pub(crate) struct Cpus {
     old: f64,
     new: f64,
+    /// CPUs that are only possible there beyond those here.
+    only_possible: f64,
 }
 
 /// CPUs that a number of visits reach, each at random.
@@ -46,23 +49,42 @@ impl Cpus {
         Self {
             old: f64::from(old.max(1)),
             new: f64::from(new.max(1)),
+            only_possible: 0.0,
         }
     }
 
-    /// True if the number stays.
+    /// Those of two kernels.
+    pub(crate) fn of(old: &KernelModel, new: &KernelModel) -> Self {
+        let only_possible =
+            |kernel: &KernelModel| f64::from(kernel.nr_cpu_ids) - f64::from(kernel.cpus);
+        Self {
+            only_possible: only_possible(new) - only_possible(old),
+            ..Self::new(old.cpus, new.cpus)
+        }
+    }
+
+    /// True if the number at work stays.
     pub(crate) fn stay(&self) -> bool {
         self.old == self.new
     }
 
+    /// True if the number of possible ones stays, too.
+    pub(crate) fn are_same(&self) -> bool {
+        self.stay() && self.only_possible == 0.0
+    }
+
     /// Objects that the other machine's CPUs bring beyond those of this one; negative if it has fewer.
     pub(crate) fn brought(&self, level: Level, each: &Brought) -> f64 {
-        let more = self.new - self.old;
-        let level = if more < 0.0 { level.reversed() } else { level };
-        more * match level {
-            Level::Least => 0.0,
-            Level::Most => each.most,
-            level => level.of(each.likely),
-        }
+        let of = |more: f64, likely, most| {
+            let level = if more < 0.0 { level.reversed() } else { level };
+            more * match level {
+                Level::Least => 0.0,
+                Level::Most => most,
+                level => level.of(likely),
+            }
+        };
+        of(self.new - self.old, each.likely, each.most)
+            + of(self.only_possible, each.possible, each.possible_most)
     }
 
     /// The CPUs that use a cache which `users` use now; `by_all` if all do on any machine.
@@ -150,5 +172,26 @@ mod tests {
         let leak = Brought::of("ebitmap_node", 7e8, 16);
         assert_eq!(Cpus::new(16, 32).brought(Level::Expected, &leak), 0.0);
         assert_eq!(Cpus::new(16, 32).brought(Level::Most, &leak), 16.0 * 4096.0);
+    }
+
+    #[test]
+    fn what_possible_cpus_bring() {
+        let each = Brought {
+            possible: [23.0, 46.0, 92.0],
+            possible_most: 100.0,
+            ..Brought::of("inode_cache", 20_000.0, 16)
+        };
+        let more = Cpus {
+            only_possible: 48.0,
+            ..Cpus::new(16, 16)
+        };
+        assert!(more.stay() && !more.are_same());
+        let brought = Level::OF_RANGE.map(|level| more.brought(level, &each));
+        assert_eq!(brought, [0.0, 48.0 * 46.0, 4800.0]);
+        let fewer = Cpus {
+            only_possible: -48.0,
+            ..more
+        };
+        assert_eq!(fewer.brought(Level::Least, &each), -4800.0);
     }
 }

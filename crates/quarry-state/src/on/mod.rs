@@ -88,6 +88,8 @@ impl<'a> State<'a> {
         }
         told.set.clone_from(&question.set);
         told.guessed = self.guessed();
+        told.guessed
+            .extend(self.guessed_of_possible(told.possible_cpus, told.cpus));
         let left_out = lacking
             .map(|error| format!("designs that lack what is asked for are left out: {error}"));
         told.guessed.extend(left_out);
@@ -158,7 +160,7 @@ fn compare<'a>(
     let old = &observed.kernel;
     let teller = Teller {
         snapshot,
-        cpus: Cpus::new(old.cpus, new.cpus),
+        cpus: Cpus::of(old, new),
         caches: &observed.caches(snapshot).0,
         old,
         new,
@@ -275,8 +277,7 @@ impl Teller<'_, '_> {
             "biovec-max" => self.vectors_of_pages_gone(),
             _ => 0.0,
         };
-        let same_cpus = self.old.cpus == self.new.cpus;
-        if is_same && from == to && same_cpus && gone == 0.0 {
+        if is_same && from == to && self.cpus.are_same() && gone == 0.0 {
             let variance = by_chance(&mut told, from.slab_bytes);
             return (told, variance);
         }

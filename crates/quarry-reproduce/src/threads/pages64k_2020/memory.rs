@@ -1,190 +1,207 @@
-//! Memory after boot, predicted from snapshots.
+//! Memory after boot, predicted from reports of real boots.
 
-use std::io::Read;
-
-use flate2::read::GzDecoder;
 use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
-use quarry_lab::booted::Booted;
-use quarry_snapshot::Snapshot;
 use quarry_state::{Question, predict};
 
-use super::{ASKED, Asked, KERNEL, after_boot, change};
+use super::boots::{
+    BARE, BARE_AGAIN, BARE_LATER, BARE_ORDER_1, Boot, DEBIAN, ORDER_2, SMALL_PAGES, real,
+};
+use super::{ASKED, Asked, KERNEL, after_boot, change, min_objects};
 use crate::error::ReproduceError;
 use crate::plan::{Arms, Experiment};
-use crate::published::MAX_ORDER;
+use crate::published::{MAX_ORDER, PAGE_SIZES};
 use crate::results::{Arm, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
 use crate::spec::{ClaimSpec, Formula};
 use crate::threads::loads::KIB;
 
-/// Snapshots: a name, the kernel, its bytes.
-const SNAPSHOTS: [(&str, &[u8]); 2] = [
-    (
-        "6.1",
-        include_bytes!("../../../data/snapshots/6.1-ppc64el-64k.json.gz"),
-    ),
-    (
-        "7.2",
-        include_bytes!("../../../data/snapshots/7.2-ppc64el-64k.json.gz"),
-    ),
-];
-const REAL_ORDER_1: &[u8] =
-    include_bytes!("../../../data/snapshots/6.1-ppc64el-64k-maxorder1.json.gz");
-const REAL_REPEAT: &[u8] = include_bytes!("../../../data/snapshots/6.1-ppc64el-64k-repeat.json.gz");
+/// Name of what is predicted from the boots of a distribution.
+const OF_DEBIAN: &str = "Debian";
 
-/// Reads a snapshot.
-fn snapshot(name: &str, bytes: &[u8]) -> Result<Snapshot, ReproduceError> {
-    let mut text = String::new();
-    let read = GzDecoder::new(bytes).read_to_string(&mut text);
-    let read = read.map_err(|error| LabError::Usage(format!("snapshot {name}: {error}")));
-    read?;
-    let parsed = Snapshot::parse(name, &text, None);
-    Ok(parsed.map_err(LabError::from)?)
-}
-
-/// Heap of a kernel with the thread's pages after boot, for loads to begin on.
-pub(super) fn booted() -> Result<Booted, ReproduceError> {
-    let (name, bytes) = SNAPSHOTS[0];
-    Ok(Booted::of(snapshot(name, bytes)?)?)
-}
-
-fn slab_kib(
-    name: &'static str,
-    bytes: &'static [u8],
-    asked: &Asked,
-) -> Result<f64, ReproduceError> {
+/// KiB of slabs that a boot would have had in the thread's kernel.
+fn slab_kib(boot: Boot, asked: &Asked) -> Result<f64, ReproduceError> {
+    let mut settings = asked.tunables();
+    settings.push(min_objects(asked.possible_cpus));
     let question = Question {
         design: Some(DesignSpec::parse(KERNEL)?),
         page_bytes: asked.page_bytes,
         possible_cpus: Some(asked.possible_cpus),
-        settings: asked.tunables(),
+        settings,
         ..Question::default()
     };
-    let predicted = predict(&snapshot(name, bytes)?, &question).map_err(LabError::from)?;
+    let predicted = predict(&boot.read()?, &question).map_err(LabError::from)?;
     Ok(predicted.bytes.predicted_bytes as f64 / 1024.0)
+}
+
+fn name_of(from: &str, asked: &str) -> String {
+    format!("from {from}, {asked}")
 }
 
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all = Vec::new();
-    for (kernel, bytes) in SNAPSHOTS {
-        for asked in &ASKED {
+    for asked in &ASKED {
+        all.push(Experiment {
+            name: name_of(OF_DEBIAN, asked.name),
+            seconds: 0.05,
+            arms: Arms::States,
+            run: Box::new(move |setting| {
+                let boot = DEBIAN[setting.state as usize % DEBIAN.len()];
+                Ok(vec![(KIB.to_string(), slab_kib(boot, asked)?)])
+            }),
+        });
+        for boot in [BARE, BARE_LATER] {
             all.push(Experiment {
-                name: format!("{kernel}, {}", asked.name),
+                name: name_of(boot.name, asked.name),
                 seconds: 0.02,
                 arms: Arms::Values,
-                run: Box::new(move |_| {
-                    Ok(vec![(KIB.to_string(), slab_kib(kernel, bytes, asked)?)])
-                }),
+                run: Box::new(move |_| Ok(vec![(KIB.to_string(), slab_kib(boot, asked)?)])),
             });
         }
     }
-    let real = [
-        ("real", SNAPSHOTS[0].1),
-        ("real, slub_max_order=1", REAL_ORDER_1),
-        ("real, again", REAL_REPEAT),
-    ];
-    for (name, bytes) in real {
-        all.push(Experiment {
-            name: name.to_string(),
-            seconds: 0.02,
-            arms: Arms::Values,
-            run: Box::new(move |_| {
-                let kib = snapshot(name, bytes)?.slab_bytes() as f64 / 1024.0;
-                Ok(vec![(KIB.to_string(), kib)])
-            }),
-        });
-    }
+    let others = [ORDER_2, SMALL_PAGES, BARE, BARE_AGAIN, BARE_ORDER_1];
+    all.extend(DEBIAN.into_iter().chain(others).map(Boot::real));
     all
 }
 
 /// By how many per cent memory changes from the default.
-fn memory(arm: Arm<'_>, kernel: &str, asked: &str) -> Option<f64> {
-    let of = format!("{kernel}, {asked}");
-    arm.change(&of, &format!("{kernel}, default"), KIB)
+fn memory(arm: Arm<'_>, from: &str, asked: &str) -> Option<f64> {
+    arm.change(&name_of(from, asked), &name_of(from, "default"), KIB)
 }
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
     let claim = |id, figure: Formula| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
-        claim("order-2", |arm| memory(arm, "6.1", "slub_max_order=2")),
-        claim("order-1", |arm| memory(arm, "6.1", "slub_max_order=1")),
+        claim("order-2", |arm| memory(arm, OF_DEBIAN, "slub_max_order=2")),
+        claim("order-1", |arm| memory(arm, OF_DEBIAN, "slub_max_order=1")),
         claim("order-1-real", |arm| {
-            let real = arm.change("real, slub_max_order=1", "real", KIB)?;
-            Some(memory(arm, "6.1", "slub_max_order=1")? - real)
+            let real = arm.change(&real(BARE_ORDER_1), &real(BARE), KIB)?;
+            Some(memory(arm, BARE.name, "slub_max_order=1")? - real)
         }),
-        claim("cpu-partial-0", |arm| memory(arm, "6.1", "cpu_partial=0")),
-        claim("patched", |arm| memory(arm, "6.1", "patched")),
+        claim("cpu-partial-0", |arm| {
+            memory(arm, OF_DEBIAN, "cpu_partial=0")
+        }),
+        claim("patched", |arm| memory(arm, OF_DEBIAN, "patched")),
         claim("page-size", |arm| {
-            Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?)
+            let [default, small] =
+                ["default", "4 KiB pages"].map(|asked| name_of(OF_DEBIAN, asked));
+            Some(arm.get(&default, KIB)? / arm.get(&small, KIB)?)
         }),
-        claim("maxcpus-256", |arm| memory(arm, "6.1", "maxcpus=256")),
+        claim("maxcpus-256", |arm| memory(arm, OF_DEBIAN, "maxcpus=256")),
     ]
 }
 
-/// A prediction from a snapshot; the folder is that of Quarry's source.
-fn origin(kernel: &str) -> Origin {
-    let command = match kernel {
-        "6.1" => {
-            "quarry what-if crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --design slub@5.9 --possible-cpus 64 \
-             --set slub_max_order=1"
+/// A prediction from a report; the folder is that of Quarry's source.
+fn origin(from: &str) -> Origin {
+    let command = match from {
+        OF_DEBIAN => {
+            "quarry what-if crates/quarry-reproduce/data/snapshots/debian-6.1-64k-hash-maxcpus64-minobj32.json.gz \
+             --design slub@5.9 --possible-cpus 256 --set slub_min_objects=40"
         }
         _ => {
-            "quarry what-if crates/quarry-reproduce/data/snapshots/7.2-ppc64el-64k.json.gz --design slub@5.9 --possible-cpus 64 \
-             --set slub_max_order=1"
+            "quarry what-if crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --design slub@5.9 \
+             --possible-cpus 64 --set slub_min_objects=32 --set slub_max_order=1"
         }
     };
     Origin::of("", command)
 }
 
-pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
-    let table = |kernel: &'static str| Table {
-        title: format!("slab memory after boot, against the default; from a snapshot of {kernel}"),
+/// By how many per cent another real boot here differs from one without the setting.
+fn real_here(asked: &str, results: &Results) -> Option<f64> {
+    let of = match asked {
+        "slub_max_order=2" => ORDER_2,
+        "4 KiB pages" => SMALL_PAGES,
+        _ => return None,
+    };
+    results.values().change(&real(of), &real(DEBIAN[1]), KIB)
+}
+
+fn changes(from: &'static str, title: &str, results: &Results) -> Table {
+    let rows = after_boot().into_iter().map(|(asked, published)| {
+        let row = Row::of(asked, published, results, move |arm| {
+            memory(arm, from, asked)
+        });
+        match from {
+            OF_DEBIAN => row.with_real(real_here(asked, results)),
+            _ => row,
+        }
+    });
+    Table {
+        title: format!("slab memory after boot, against the default; from {title}"),
         unit: "%",
-        origin: origin(kernel),
-        rows: after_boot()
+        origin: origin(from),
+        rows: rows.collect(),
+    }
+}
+
+pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
+    let held = |boot| results.values().get(&real(boot), KIB);
+    let pages = |bytes: &str| PAGE_SIZES.number("slab_memory_kb", &[("page_size", bytes)]);
+    let absolute = [
+        ("default", pages("65536"), DEBIAN[0]),
+        ("4 KiB pages", pages("4096"), SMALL_PAGES),
+    ];
+    let absolute = Table {
+        title: "slab memory after boot".to_string(),
+        unit: "KiB",
+        origin: origin(OF_DEBIAN),
+        rows: absolute
             .into_iter()
-            .map(|(asked, published)| {
-                Row::of(asked, published, results, move |arm| {
-                    memory(arm, kernel, asked)
-                })
+            .map(|(asked, published, boot)| {
+                let figure = |arm: Arm<'_>| arm.get(&name_of(OF_DEBIAN, asked), KIB);
+                Row::of(asked, published, results, figure).with_real(held(boot))
             })
             .collect(),
     };
-    let real = Table {
-        title: "real boots of 6.1, against the first".to_string(),
+    let row = |label: &str, of: Boot, against: Boot| {
+        Row::of(label, None, results, move |arm| {
+            arm.change(&real(of), &real(against), KIB)
+        })
+    };
+    let boots = Table {
+        title: "real boots of 6.1, against another".to_string(),
         unit: "%",
         origin: Origin::default(),
         rows: vec![
-            Row::of("slub_max_order=1", None, results, |arm| {
-                arm.change("real, slub_max_order=1", "real", KIB)
-            }),
-            Row::of("the same again", None, results, |arm| {
-                arm.change("real, again", "real", KIB)
-            }),
+            row("Debian, the same again", DEBIAN[2], DEBIAN[1]),
+            row("Debian, 64 possible CPUs for 16", DEBIAN[3], DEBIAN[1]),
+            row(
+                "Debian, hash MMU, 64 possible CPUs, slub_min_objects=32",
+                DEBIAN[0],
+                DEBIAN[1],
+            ),
+            row("bare, slub_max_order=1", BARE_ORDER_1, BARE),
+            row("bare, the same again", BARE_AGAIN, BARE),
         ],
     };
     let of_order = |order: &str| MAX_ORDER.number("slab_memory_kb", &[("slub_max_order", order)]);
-    let found = |kernel: &'static str| {
+    let found = |from: &'static str| {
         let figure = |arm: Arm<'_>, order: u32| match order {
             3 => Some(100.0),
-            _ => Some(100.0 + memory(arm, kernel, &format!("slub_max_order={order}"))?),
+            _ => Some(100.0 + memory(arm, from, &format!("slub_max_order={order}"))?),
         };
-        Line::simulated(format!("from {kernel}"), results, &[1, 2, 3], figure)
+        Line::simulated(format!("from {from}"), results, &[1, 2, 3], figure)
     };
     let plot = Plot {
         title: "slab memory after boot by slub_max_order".to_string(),
         x: "slub_max_order",
         logarithmic: false,
         y: "memory, % of the default",
-        origin: origin("6.1"),
+        origin: origin(OF_DEBIAN),
         lines: vec![
-            found("6.1"),
-            found("7.2"),
+            found(OF_DEBIAN),
+            found(BARE.name),
             Line::published("boots of 2020", &[1, 2, 3], |order| {
                 Some(100.0 + change(of_order(&order.to_string()), of_order("3"))?)
             }),
         ],
     };
-    (vec![table("6.1"), table("7.2"), real], plot)
+    let tables = vec![
+        changes(OF_DEBIAN, "boots of Debian 12 with 6.1", results),
+        absolute,
+        boots,
+        changes(BARE.name, "a guest of 6.1 that boots to a shell", results),
+        changes(BARE_LATER.name, "one of 7.2", results),
+    ];
+    (tables, plot)
 }

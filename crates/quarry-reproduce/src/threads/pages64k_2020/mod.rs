@@ -2,6 +2,7 @@
 //!
 //! Memory after boot is predicted from snapshots, memory after loads by replays, and hackbench's time is simulated.
 
+mod boots;
 mod hackbench;
 mod memory;
 mod objects;
@@ -24,8 +25,8 @@ pub(super) const THREAD: Thread = Thread {
     title: "Higher slub memory consumption on 64K page-size systems? (October 2020)",
     question: "Right after boot slabs take three times the memory with 64 KiB pages that they take with 4 KiB. Which tunable \
                saves how much of it, and does hackbench lose time?",
-    taken: "No number. Memory is predicted from snapshots of two other kernels and from replays, so ratios are compared, not \
-            kilobytes. Beside a replay stands what the thread has after boot, and for the patch after hackbench.",
+    taken: "No number. Memory is predicted from boots of Debian 12 on another kernel and from replays, so ratios are compared, \
+            not kilobytes. Beside a replay stands what the thread has after boot, and for the patch after hackbench.",
     why: "A slab of 64 KiB has sixteen times the objects that a CPU needs at boot, and each CPU keeps a slab, and partial slabs, of \
           each cache. Orders above 0 multiply that for large objects. What a load leaves on CPUs' lists is what a smaller \
           cpu_partial saves; the patch limits only objects of 4 KiB and more. hackbench takes most objects from slabs that it has, \

@@ -1,8 +1,8 @@
 //! Memory after loads, by replays of recordings on the thread's kernel and machine.
 //!
-//! A recording's load runs several times side by side, so that all CPUs have one of the recorded ones. It begins on the heap that a
-//! kernel with the thread's pages has after boot; that kernel boots to a shell, so what it holds is little. The same recordings, replayed on the recorded machine from what its kernel
-//! held before, say how near a replay comes.
+//! A recording's load runs several times side by side, so that all CPUs have one of the recorded ones. It begins on the heap that
+//! Debian 12 has after boot with the thread's pages. The same recordings, replayed on the recorded machine from what its
+//! kernel held before, say how near a replay comes.
 
 use quarry_designs::DesignSpec;
 use quarry_lab::bundled::Bundled;
@@ -12,7 +12,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::{LabError, RunReport};
 
-use super::memory::booted;
+use super::boots::booted;
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
 use crate::plan::{Arms, Experiment};
@@ -63,7 +63,7 @@ pub(super) const SOURCES: [Source; 3] = [
         name: "hackbench of 320",
         about: "after hackbench with 320 processes (replay of a recording of 6.18 with 4 KiB pages)",
         command: "quarry replay hackbench --copies 8 --design slub@5.9 --page-size 64k --cache-line 128 --pages off \
-                  --initial=crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --set slub_min_objects=32 \
+                  --initial=crates/quarry-reproduce/data/snapshots/debian-6.1-64k-hash-maxcpus64-minobj32.json.gz --set slub_min_objects=32 \
                   --set slub_max_order=1",
         seconds: 0.5,
         open: || {
@@ -132,7 +132,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
                 run: Box::new(move |setting| {
                     let (mut plan, mut input) = planned(source, asked)?;
                     if setting.booted.is_some() {
-                        input.booted = Some(booted()?);
+                        input.booted = Some(booted(asked)?);
                     }
                     for run in &mut plan.runs {
                         run.state = setting.state;

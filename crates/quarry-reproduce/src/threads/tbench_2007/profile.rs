@@ -40,6 +40,7 @@ pub(super) fn table(results: &Results) -> Table {
             label: format!("· {symbol}"),
             published: percent(symbol),
             measured: None,
+            real: None,
             band: None,
         }));
         rows

@@ -431,3 +431,42 @@ fn a_limit_of_orders_is_inferred_from_slabs() {
     let told = predict(&without, &Question::default()).unwrap();
     assert!(told.guessed.is_empty() && told.explained_caches < 4);
 }
+
+/// Another number of possible CPUs always leaves something open, and a userland's groups of tasks bring more.
+#[test]
+fn possible_cpus_bring_objects() {
+    let question = Question {
+        possible_cpus: Some(64),
+        ..Question::default()
+    };
+    let mut all = snapshot(vec![
+        row("inode_cache", 640, 6, 500),
+        row("kmalloc-512", 512, 8, 50),
+        row("task_group", 640, 6, 0),
+    ]);
+    let bare = predict(&all, &question).unwrap();
+    let more = bare.bytes.predicted_bytes - bare.observed_bytes;
+    // 60 CPUs: 45.5 inodes each, six in a page, and 1.5 objects of 512 bytes.
+    let expected = 60.0 * 4096.0 * (45.5 / 6.0 + 1.5 / 8.0);
+    assert!((more as f64 - expected).abs() < 2.0 * 4096.0, "{more}");
+    assert!(bare.bytes.likely_low_bytes < bare.bytes.predicted_bytes);
+    assert!(bare.bytes.predicted_bytes < bare.bytes.likely_high_bytes);
+    assert!(
+        bare.guessed
+            .iter()
+            .any(|guess| guess.contains("60 more CPUs")),
+        "{:?}",
+        bare.guessed
+    );
+    all.slabinfo.rows[2] = row("task_group", 640, 6, 4);
+    let with_groups = predict(&all, &question).unwrap();
+    let more_of = |told: &Prediction, cache: usize| {
+        let told = &told.caches[cache];
+        told.bytes.predicted_bytes - told.observed_bytes
+    };
+    // 20 groups with two objects each, and 13 inodes.
+    assert!(more_of(&with_groups, 1) > more_of(&bare, 1) + 55 * 40 * 512);
+    assert!(more_of(&with_groups, 0) > more_of(&bare, 0));
+    let same = predict(&all, &Question::default()).unwrap();
+    assert_eq!(same.bytes.ends(), [same.observed_bytes; 3]);
+}
