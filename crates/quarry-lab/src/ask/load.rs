@@ -20,6 +20,7 @@ use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use super::{Clock, HeapFile};
 use crate::booted::Booted;
 use crate::error::LabError;
+use quarry_state::PartialSlabs;
 
 /// Time that is counted on real threads.
 const HOST_TIME: Duration = Duration::from_secs(2);
@@ -27,11 +28,14 @@ const HOST_TIME: Duration = Duration::from_secs(2);
 question! {
     /// The kernel of a load.
     pub struct Kernel {
-        /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+        /// Begin on the heap of a real kernel that has run: one bundled report for all designs, the nearest to their releases.
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a recording with one, of
         /// any kernel.
         heap: Axis<HeapFile>, long("initial"), value("FILE[#STAGE]"), hidden(), local();
+        /// Slabs that share the free places which the report does not place: few (each is nearly empty), many (each has few
+        /// free places), or expected.
+        partial_slabs: Axis<PartialSlabs> = "expected", value("NUMBER");
         /// Memory of each virtual machine. Only what is used becomes resident.
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Release whose rules designs without one have.
@@ -243,11 +247,13 @@ fn usage(error: impl ToString) -> WorkError {
 }
 
 impl Kernel {
-    /// State in which runs begin; `None` for an empty heap.
-    #[must_use]
-    pub fn start(&self) -> Option<Booted> {
-        let of_file = self.heap.one().map(|file| file.booted.clone());
-        of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
+    /// State in which runs of some designs begin; `None` for an empty heap.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if an empty heap is to have partial slabs.
+    pub fn start(&self, designs: &[DesignSpec]) -> Result<Option<Booted>, WorkError> {
+        start(&self.heap, &self.booted, &self.partial_slabs, designs).map_err(usage)
     }
 
     fn page_bytes(&self) -> impl Iterator<Item = u64> {
@@ -270,6 +276,23 @@ impl Rules {
         let all = self.at.0.iter();
         all.map(|text| load::change(text, design)).collect()
     }
+}
+
+/// State in which a comparison of designs begins; `None` for an empty heap.
+pub(super) fn start(
+    heap: &Axis<HeapFile>,
+    booted: &Axis<bool>,
+    partial_slabs: &Axis<PartialSlabs>,
+    designs: &[DesignSpec],
+) -> Result<Option<Booted>, &'static str> {
+    let of_file = heap.one().map(|file| file.booted.clone());
+    let bundled = || booted.is_true().then(|| Booted::bundled(designs));
+    let start = of_file.or_else(bundled);
+    if start.is_none() && !partial_slabs.is_empty() {
+        return Err("partial-slabs: an empty heap has none: add booted or initial");
+    }
+    let partial_slabs = partial_slabs.or(PartialSlabs::Expected);
+    Ok(start.map(|start| start.with_partial_slabs(partial_slabs)))
 }
 
 /// Settings of one value each, for each design.
@@ -402,7 +425,7 @@ macro_rules! answers {
 
             fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
                 let (_, runs) = self.runs()?;
-                let start = self.kernel.start();
+                let start = self.kernel.start(&self.designs()?)?;
                 let runs = run_all(&runs, how.jobs, |run| run.run_from(&start, how.progress))?;
                 Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
             }

@@ -27,7 +27,7 @@ pub(crate) struct Common {
     /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
     /// in turn, the first one twice a round: the difference of both is chance.
     #[arg(long, conflicts_with_all = [
-        "booted", "count_start", "cpus", "draw", "wake_order", "wake_place", "machine", "jobs", "sensitivity"
+        "booted", "partial_slabs", "count_start", "cpus", "draw", "wake_order", "wake_place", "machine", "jobs", "sensitivity"
     ])]
     pub(super) host: bool,
     /// Rounds of --host.

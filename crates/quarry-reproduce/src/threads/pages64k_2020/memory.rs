@@ -71,6 +71,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         for asked in &ASKED {
             all.push(Experiment {
                 name: format!("{kernel}, {}", asked.name),
+                design: None,
                 seconds: 0.02,
                 arms: Arms::Values,
                 run: Box::new(move |_| {
@@ -87,6 +88,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     for (name, bytes) in real {
         all.push(Experiment {
             name: name.to_string(),
+            design: None,
             seconds: 0.02,
             arms: Arms::Values,
             run: Box::new(move |_| {
