@@ -277,6 +277,14 @@ class TcpRr(TypedDict, total=False):
     response: Several[int | str] | None
     #: The servers are on another machine, which is not simulated: packets come to CPU 0.
     remote: bool | None
+    #: Way of a request to the other machine and of its answer, without waits for interrupts.
+    round_trip: Several[float | str] | None
+    #: Queues of the card, on CPUs 0 to N-1.
+    queues: Several[int] | None
+    #: Time from an interrupt of a queue to its next one, at least, on both machines.
+    interrupt_every: Several[float | str] | None
+    #: Work of the card's driver for a packet.
+    packet: Several[float | str] | None
     #: Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
     time: Several[float | str] | None
     #: Count the start, too. By default counting begins when nine of ten receivers of hackbench

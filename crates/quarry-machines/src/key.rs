@@ -96,6 +96,14 @@ keys! {
     Switch = "work" "switch",
     /// Entry to and exit from the kernel.
     Syscall = "work" "syscall",
+    /// The way of a short message to another machine, through it, and of its answer; waits for interrupts are extra.
+    RoundTrip = "network" "round_trip",
+    /// Time from an interrupt of a card's queue to its next one, at least.
+    InterruptEvery = "network" "interrupt_every",
+    /// Queues of a card.
+    Queues = "network" "queues",
+    /// Work of a card's driver for a packet; protocols are extra.
+    Packet = "network" "packet",
 }
 
 impl Key {
@@ -111,6 +119,7 @@ impl Key {
         match self {
             Self::Misses => unit == Unit::Lines,
             Self::Copy => unit == Unit::BytesPerCycle,
+            Self::Queues => unit == Unit::Queues,
             _ => matches!(unit, Unit::Cycles | Unit::Ns),
         }
     }

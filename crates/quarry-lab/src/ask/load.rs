@@ -7,7 +7,7 @@ use quarry_ask::{
 };
 use quarry_designs::units::nanoseconds;
 use quarry_designs::{DesignSpec, Tuning, resolve};
-use quarry_machines::Machine;
+use quarry_machines::{Key, Machine, Unit};
 use quarry_work::load::host::HostSpec;
 use quarry_work::load::{
     self, Change, HostRun, Load, LoadRun, LoadSpec, MEMORY_BYTES, WakeOrder, WakePlace,
@@ -126,6 +126,14 @@ question! {
         response: Axis<Size> = "1", long("sizes"), value("BYTES"), hidden();
         /// The servers are on another machine, which is not simulated: packets come to CPU 0.
         remote: Axis<bool>;
+        /// Way of a request to the other machine and of its answer, without waits for interrupts.
+        round_trip: Axis<Time> = "40us", value("TIME"), needs(&["remote"]);
+        /// Queues of the card, on CPUs 0 to N-1.
+        queues: Axis<u32> = "4", value("N"), needs(&["remote"]);
+        /// Time from an interrupt of a queue to its next one, at least, on both machines.
+        interrupt_every: Axis<Time> = "50us", value("TIME"), needs(&["remote"]);
+        /// Work of the card's driver for a packet.
+        packet: Axis<Time> = "0.3us", value("TIME"), needs(&["remote"]);
         /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
         time: Axis<Time>, long("length"), short('l'), value("TIME");
         /// Rules and tunables.
@@ -153,6 +161,11 @@ pub trait AskLoad: Part {
     /// [`WorkError::Usage`] if an option is out of range.
     fn loads(&self) -> Result<Vec<Load>, WorkError>;
 
+    /// The machine with the costs of the network that the load uses.
+    fn on_network(&self, machine: Machine) -> Machine {
+        machine
+    }
+
     /// All runs on a machine: each page size, load, number of CPUs and design.
     ///
     /// # Errors
@@ -161,6 +174,7 @@ pub trait AskLoad: Part {
     fn runs(&self) -> Result<(Machine, Vec<LoadRun>), WorkError> {
         let (clock, kernel, rules) = self.parts();
         let (machine, draw) = clock.machine().map_err(usage)?;
+        let machine = self.on_network(machine);
         let designs = self.designs()?;
         let tunings = rules.tunings(&designs)?;
         let cpus = kernel.cpus.or_all([machine.topology.all_cpus()]);
@@ -368,7 +382,36 @@ impl AskLoad for TcpRr {
         self.time.one().map(|time| time.time)
     }
 
+    fn on_network(&self, machine: Machine) -> Machine {
+        if !self.remote.is_true() {
+            return machine;
+        }
+        let ns = |time: &Time| nanoseconds(time.time) as f64;
+        let given = [
+            (Key::RoundTrip, Unit::Ns, self.round_trip.one().map(ns)),
+            (
+                Key::InterruptEvery,
+                Unit::Ns,
+                self.interrupt_every.one().map(ns),
+            ),
+            (
+                Key::Queues,
+                Unit::Queues,
+                self.queues.one().map(|queues| f64::from(*queues)),
+            ),
+            (Key::Packet, Unit::Ns, self.packet.one().map(ns)),
+        ];
+        let with = |machine: Machine, (key, unit, value)| match value {
+            Some(value) => machine.given(key, unit, value),
+            None => machine,
+        };
+        given.into_iter().fold(machine, with).with_network()
+    }
+
     fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        if self.queues.one() == Some(&0) {
+            return Err(usage("queues must be at least 1"));
+        }
         let usual = load::TcpRr::default();
         let load = |pairs| {
             Load::TcpRr(load::TcpRr {

@@ -471,7 +471,7 @@ mod tests {
         );
         assert_eq!(
             order("run tcp_rr"),
-            "machine booted partial_slabs memory era design page_size cpus pairs request response remote time count_start \
+            "machine booted partial_slabs memory era design page_size cpus pairs request response remote round_trip queues interrupt_every packet time count_start \
              wake_order wake_place skb_sizes at draw seed set"
         );
         assert_eq!(

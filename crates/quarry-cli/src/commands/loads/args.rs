@@ -119,6 +119,7 @@ impl TbenchArgs {
 #[command(after_help = help!(
     "  quarry run tcp_rr -n 8,16,32,64,96 --machine harpertown-2x4 --design slab,slubq --era 2.6.35
   quarry run tcp_rr -n 128 --machine milan-2x64 --design slub@6.17,sheaf@7.0
+  quarry run tcp_rr -n 16 --remote --round-trip 60us --interrupt-every 18us
   quarry run tcp_rr -r 100,4000 --json | jq '.runs[].per_second'"
 ))]
 pub(crate) struct TcpRrArgs {

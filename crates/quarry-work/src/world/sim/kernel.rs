@@ -14,6 +14,7 @@ use quarry_sim::time::TimeCounters;
 use super::Protocols;
 use super::remote::Nic;
 use super::socket::{Side, SocketLine};
+use crate::card::Network;
 use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::progress::Progress;
@@ -119,6 +120,7 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) protocols: Protocols,
     pub(crate) ghz: f64,
     pub(crate) page_bytes: u64,
+    pub(crate) network: Network,
     /// Queues of the network card.
     pub(crate) queues: u32,
     pub(crate) counted: Counted,
@@ -149,7 +151,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             unix_ps: ps(parts.protocols.unix_cycles),
             tcp_ps: ps(parts.protocols.tcp_cycles),
             sides: sides.map(Side::new).collect(),
-            nic: Nic::new(parts.queues, remote(connections)),
+            nic: Nic::new(parts.network, parts.queues, remote(connections)),
             counted: parts.counted,
             now: RefCell::default(),
             begun: RefCell::default(),
