@@ -12,13 +12,12 @@ use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
-use quarry_machines::{Key, Machine};
+use quarry_machines::{Key, Machine, Unit};
 use quarry_work::Setup;
 use quarry_work::load::host::{self, HostSpec};
 use quarry_work::load::{self, Hackbench, Load, LoadSpec, SchedRules, TcpRr};
 use quarry_work::net::SendSizes;
 use quarry_work::world::Transport;
-use quarry_work::world::sim::Protocols;
 use quarry_work::{Tuning, WorkError};
 
 use crate::common::{allow, median, right_align};
@@ -88,15 +87,19 @@ fn simulated<D: Design>(
     era: Era,
     cpus: u32,
     machine: &Machine,
-    protocols: Protocols,
+    cycles: f64,
 ) -> Result<Took, WorkError> {
+    let machine = [Key::UnixMessage, Key::TcpSegment]
+        .into_iter()
+        .fold(machine.clone(), |machine, key| {
+            machine.given(key, Unit::Cycles, cycles)
+        });
     let setup = Setup {
         memory_bytes: MEMORY_BYTES,
-        ..Setup::new(era, machine.clone())
+        ..Setup::new(era, machine)
     };
     let spec = LoadSpec {
         cpus,
-        protocols,
         time_ns: 20_000_000,
         sched: SchedRules::of(kernel()),
         // Threads count all of hackbench.
@@ -118,7 +121,7 @@ type Arm = (
     &'static str,
     Era,
     fn(Load, Era) -> Result<Took, WorkError>,
-    fn(Load, Era, u32, &Machine, Protocols) -> Result<Took, WorkError>,
+    fn(Load, Era, u32, &Machine, f64) -> Result<Took, WorkError>,
 );
 
 const ARMS: [Arm; 3] = [
@@ -136,11 +139,6 @@ const ARMS: [Arm; 3] = [
         simulated::<SheafCache>,
     ),
 ];
-
-const NONE: Protocols = Protocols {
-    unix_cycles: 0.0,
-    tcp_cycles: 0.0,
-};
 
 /// Compares all of them. `library` has the costs of the allocators here, `computer` those of switches and wake-ups.
 pub(crate) fn run(
@@ -175,7 +173,7 @@ pub(crate) fn run(
     right_align(&mut table);
     let (mut near, mut all) = (0, 0);
     for (name, load, messages) in LOADS {
-        let mut protocols = NONE;
+        let mut taken_cycles = None;
         for cpus in [1, 2] {
             // Rounds of all designs in turn, each twice.
             let mut switches = vec![Vec::new(); ARMS.len()];
@@ -196,16 +194,16 @@ pub(crate) fn run(
                 ARMS.iter().zip(host).zip(switches)
             {
                 let [host_ns, again_ns] = times.map(median);
-                if protocols == NONE {
-                    let (bare_ns, _) = simulated(load, *era, cpus, &machine, NONE)?;
-                    let cycles = (host_ns - bare_ns).max(1.0) * machine.ghz / messages;
-                    protocols = Protocols {
-                        unix_cycles: cycles,
-                        tcp_cycles: cycles,
-                    };
-                }
+                let cycles = match taken_cycles {
+                    Some(cycles) => cycles,
+                    None => {
+                        let (bare_ns, _) = simulated(load, *era, cpus, &machine, 0.0)?;
+                        (host_ns - bare_ns).max(1.0) * machine.ghz / messages
+                    }
+                };
+                taken_cycles = Some(cycles);
                 let (simulated_ns, simulated_switches) =
-                    simulated(load, *era, cpus, &machine, protocols)?;
+                    simulated(load, *era, cpus, &machine, cycles)?;
                 let ratio = simulated_ns / host_ns;
                 let is_near = (ratio - 1.0).abs() <= TOLERANCE;
                 let taken = cpus == 1 && *design == ARMS[0].0;
@@ -230,7 +228,7 @@ pub(crate) fn run(
         }
         println!(
             "{name}: a message takes {:.0} cycles outside of the allocators",
-            protocols.unix_cycles
+            taken_cycles.unwrap_or(f64::NAN)
         );
     }
     println!("{table}\n{near} of {all} within {:.0} %", TOLERANCE * 100.0);

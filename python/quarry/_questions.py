@@ -79,12 +79,15 @@ class Replay(TypedDict, total=False):
     from_: Several[float | str] | None
     #: Replay events before this time.
     until: Several[float | str] | None
-    #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
-    #: release.
+    #: Begin on the heap of a real kernel that has run: one bundled report for all designs, the
+    #: nearest to their releases.
     booted: bool | None
     #: Begin on the heap of another machine: a snapshot, FILE#STAGE for a stage of one, or a
     #: recording with one.
     heap: Several[str] | None
+    #: Slabs that share the free places which the report does not place: few (each is nearly
+    #: empty), many (each has few free places), or expected.
+    partial_slabs: Several[Literal["expected", "few", "many"]] | None
     #: Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by
     #: default, and more or less of it is the highest zone's. Only what is used becomes resident.
     memory: Several[int | str] | None
@@ -131,12 +134,15 @@ class Hackbench(TypedDict, total=False):
     draw: Several[int] | None
     #: Decides what is left to chance, such as which of several waiting CPUs is first.
     seed: Several[int] | None
-    #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
-    #: release.
+    #: Begin on the heap of a real kernel that has run: one bundled report for all designs, the
+    #: nearest to their releases.
     booted: bool | None
     #: Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a
     #: recording with one, of any kernel.
     heap: Several[str] | None
+    #: Slabs that share the free places which the report does not place: few (each is nearly
+    #: empty), many (each has few free places), or expected.
+    partial_slabs: Several[Literal["expected", "few", "many"]] | None
     #: Memory of each virtual machine. Only what is used becomes resident.
     memory: Several[int | str] | None
     #: Release whose rules designs without one have.
@@ -189,12 +195,15 @@ class Tbench(TypedDict, total=False):
     draw: Several[int] | None
     #: Decides what is left to chance, such as which of several waiting CPUs is first.
     seed: Several[int] | None
-    #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
-    #: release.
+    #: Begin on the heap of a real kernel that has run: one bundled report for all designs, the
+    #: nearest to their releases.
     booted: bool | None
     #: Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a
     #: recording with one, of any kernel.
     heap: Several[str] | None
+    #: Slabs that share the free places which the report does not place: few (each is nearly
+    #: empty), many (each has few free places), or expected.
+    partial_slabs: Several[Literal["expected", "few", "many"]] | None
     #: Memory of each virtual machine. Only what is used becomes resident.
     memory: Several[int | str] | None
     #: Release whose rules designs without one have.
@@ -240,12 +249,15 @@ class TcpRr(TypedDict, total=False):
     draw: Several[int] | None
     #: Decides what is left to chance, such as which of several waiting CPUs is first.
     seed: Several[int] | None
-    #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
-    #: release.
+    #: Begin on the heap of a real kernel that has run: one bundled report for all designs, the
+    #: nearest to their releases.
     booted: bool | None
     #: Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a
     #: recording with one, of any kernel.
     heap: Several[str] | None
+    #: Slabs that share the free places which the report does not place: few (each is nearly
+    #: empty), many (each has few free places), or expected.
+    partial_slabs: Several[Literal["expected", "few", "many"]] | None
     #: Memory of each virtual machine. Only what is used becomes resident.
     memory: Several[int | str] | None
     #: Release whose rules designs without one have.
@@ -265,6 +277,14 @@ class TcpRr(TypedDict, total=False):
     response: Several[int | str] | None
     #: The servers are on another machine, which is not simulated: packets come to CPU 0.
     remote: bool | None
+    #: Way of a request to the other machine and of its answer, without waits for interrupts.
+    round_trip: Several[float | str] | None
+    #: Queues of the card, on CPUs 0 to N-1.
+    queues: Several[int] | None
+    #: Time from an interrupt of a queue to its next one, at least, on both machines.
+    interrupt_every: Several[float | str] | None
+    #: Work of the card's driver for a packet.
+    packet: Several[float | str] | None
     #: Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
     time: Several[float | str] | None
     #: Count the start, too. By default counting begins when nine of ten receivers of hackbench

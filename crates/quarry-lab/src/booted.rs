@@ -2,21 +2,22 @@
 //!
 //! A load on an empty heap gets whole slabs back that it gave away. On a machine that has run, long-lived objects pin them.
 //! The state is a kernel's report, as replays and what-if take it: on the reported kernel's own settings its slabs, elsewhere
-//! those that [`quarry_state`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
-//! first ([`quarry_work::Setup::state`]).
+//! those that [`quarry_state`] predicts (`replay/initial`). All runs of a comparison begin on one report, or they would compare
+//! reports. Facts that no report contains are drawn in each state but the first ([`quarry_work::Setup::state`]).
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use quarry_core::era::Era;
+use quarry_designs::DesignSpec;
 use quarry_sim::Config;
 use quarry_snapshot::{ReportError, Snapshot};
 
 use crate::error::LabError;
-use quarry_state::State;
+use quarry_state::{Draw, PartialSlabs, State};
 
 /// The report of a kernel that has run, inside of the program.
+#[derive(Debug)]
 struct Bundled {
-    design: &'static str,
     era: Era,
     about: &'static str,
     bytes: &'static [u8],
@@ -25,9 +26,8 @@ struct Bundled {
 }
 
 macro_rules! bundled {
-    ($($design:literal $era:ident $file:literal $about:literal,)*) => {
+    ($($era:ident $file:literal $about:literal,)*) => {
         [$(Bundled {
-            design: $design,
             era: Era::$era,
             about: $about,
             bytes: include_bytes!(concat!("../data/booted/", $file, ".json.gz")),
@@ -36,27 +36,22 @@ macro_rules! bundled {
     };
 }
 
-/// All of them (`data/booted/README.md`).
-static BUNDLED: [Bundled; 6] = bundled! {
-    "slab" V6_1 "slab-6.1" "6.1 with SLAB, booted to a shell",
-    "slub" V6_1 "slub-6.1" "Debian 6.1, booted to a shell",
-    "slub" V6_17 "slub-6.17" "Debian 6.17, its initramfs begun",
-    "sheaf" V6_18 "sheaf-6.18" "6.18 that has compiled for four hours",
-    "sheaf" V7_0 "sheaf-7.0" "Debian 7.0, its initramfs begun",
-    "sheaf" V7_3 "sheaf-7.3" "Debian 7.3, its initramfs begun",
+/// All of them, oldest release first (`data/booted/README.md`).
+static BUNDLED: [Bundled; 3] = bundled! {
+    V6_1 "slub-6.1" "Debian 6.1 with unread messages",
+    V6_18 "sheaf-6.18" "6.18 with traffic",
+    V7_3 "sheaf-7.3" "Debian 7.3 with unread messages",
 };
 
-/// The design of bundled reports that stands for designs without one.
-const USUAL: &str = "slub";
-
 impl Bundled {
-    /// The nearest release of a design, the older one of two as near.
-    fn nearest(design: &str, era: Era) -> &'static Self {
-        let of = |name: &str| {
-            let of_design = BUNDLED.iter().filter(|bundled| bundled.design == name);
-            of_design.min_by_key(|bundled| (bundled.era as i32).abs_diff(era as i32))
+    /// The report whose release is nearest to those of all designs together; the older one of two as near.
+    fn nearest(designs: &[DesignSpec]) -> &'static Self {
+        let distance = |of: &&Self| {
+            let each = designs.iter();
+            let each = each.map(|design| (design.era as u64).abs_diff(of.era as u64));
+            each.sum::<u64>()
         };
-        of(design).or_else(|| of(USUAL)).unwrap_or(&BUNDLED[0])
+        BUNDLED.iter().min_by_key(distance).unwrap_or(&BUNDLED[0])
     }
 
     fn snapshot(&self) -> Result<&Snapshot, ReportError> {
@@ -68,14 +63,21 @@ impl Bundled {
     }
 }
 
-/// A state for loads to begin in.
+/// A state for loads to begin in: one report for all designs.
 #[derive(Clone, Debug)]
-pub enum Booted {
-    /// A kernel's report.
-    Reported(Box<Snapshot>),
-    /// The bundled report that is nearest to each run's design and release.
-    Bundled,
+pub struct Booted {
+    report: Report,
+    partial_slabs: PartialSlabs,
 }
+
+#[derive(Clone, Debug)]
+enum Report {
+    Given(Arc<Snapshot>),
+    Bundled(&'static Bundled),
+}
+
+/// States after the expected one that are expected but for the slabs that have free places.
+const ENDS: [PartialSlabs; 2] = [PartialSlabs::Few, PartialSlabs::Many];
 
 impl Booted {
     /// The state of a report.
@@ -85,33 +87,58 @@ impl Booted {
     /// [`LabError`] if it does not say where objects lie, or this build does not have the kernel's design.
     pub fn of(snapshot: Snapshot) -> Result<Self, LabError> {
         State::of(&snapshot)?;
-        Ok(Self::Reported(Box::new(snapshot)))
+        Ok(Self::from(Report::Given(Arc::new(snapshot))))
+    }
+
+    /// The bundled report that is nearest to the releases of all designs of a comparison.
+    #[must_use]
+    pub fn bundled(designs: &[DesignSpec]) -> Self {
+        Self::from(Report::Bundled(Bundled::nearest(designs)))
+    }
+
+    /// The same with free places in few slabs, or in many.
+    #[must_use]
+    pub fn with_partial_slabs(self, partial_slabs: PartialSlabs) -> Self {
+        Self {
+            partial_slabs,
+            ..self
+        }
     }
 
     /// Facts that the report does not tell, and that were taken instead.
     #[must_use]
     pub fn guessed(&self) -> Vec<String> {
-        let Self::Reported(snapshot) = self else {
+        let Report::Given(snapshot) = &self.report else {
             return Vec::new();
         };
         State::of(snapshot).map_or_else(|_| Vec::new(), |state| state.guessed())
     }
 
-    /// The report that runs of a design begin on.
-    pub(crate) fn snapshot(&self, design: &str, era: Era) -> Result<&Snapshot, ReportError> {
-        match self {
-            Self::Reported(snapshot) => Ok(snapshot),
-            Self::Bundled => Bundled::nearest(design, era).snapshot(),
+    /// The report that runs begin on.
+    pub(crate) fn snapshot(&self) -> Result<&Snapshot, ReportError> {
+        match &self.report {
+            Report::Given(snapshot) => Ok(snapshot),
+            Report::Bundled(bundled) => bundled.snapshot(),
+        }
+    }
+
+    /// Answers to what the report leaves open in a state, by its number. Unless they are asked for, the first two beside the
+    /// expected one have free places in as few slabs as there can be, and in as many.
+    pub(crate) fn draw(&self, state: u32) -> Draw {
+        let end = (state as usize).checked_sub(1).and_then(|at| ENDS.get(at));
+        match (self.partial_slabs, end) {
+            (PartialSlabs::Expected, Some(end)) => Draw::of_state(0).with_partial_slabs(*end),
+            (asked, _) => Draw::of_state(state).with_partial_slabs(asked),
         }
     }
 
     /// The report that a run begins on, in words; `None` if it cannot be read.
     pub(crate) fn told(&self, design: &str, era: Era, config: &Config) -> Option<String> {
-        let snapshot = self.snapshot(design, era).ok()?;
-        let name = match (self, &snapshot.stage) {
-            (Self::Bundled, _) => Bundled::nearest(design, era).about.to_string(),
-            (Self::Reported(_), Some(stage)) => format!("{}, stage {stage}", snapshot.file),
-            (Self::Reported(_), None) => snapshot.file.clone(),
+        let snapshot = self.snapshot().ok()?;
+        let name = match (&self.report, &snapshot.stage) {
+            (Report::Bundled(bundled), _) => bundled.about.to_string(),
+            (Report::Given(_), Some(stage)) => format!("{}, stage {stage}", snapshot.file),
+            (Report::Given(_), None) => snapshot.file.clone(),
         };
         Some(
             match State::of(snapshot).ok()?.unlike(design, era, config) {
@@ -119,6 +146,16 @@ impl Booted {
                 Some(kernel) => format!("predicted of {name} ({kernel})"),
             },
         )
+    }
+}
+
+impl From<Report> for Booted {
+    fn from(report: Report) -> Self {
+        let partial_slabs = PartialSlabs::Expected;
+        Self {
+            report,
+            partial_slabs,
+        }
     }
 }
 
@@ -136,6 +173,10 @@ mod tests {
     use crate::plan::Plan;
     use crate::replay::input::Input;
     use crate::run::RunSpec;
+
+    fn bundled(design: &str) -> Booted {
+        Booted::bundled(&[DesignSpec::parse(design).unwrap()])
+    }
 
     fn run(design: &str, booted: Option<&Booted>, state: u32) -> LoadReport {
         let design = DesignSpec::parse(design).unwrap();
@@ -157,8 +198,7 @@ mod tests {
     /// Bytes that the bundled kernel's slabs have in a design, as `what-if` predicts it.
     fn predicted(design: &str) -> f64 {
         let design = DesignSpec::parse(design).unwrap();
-        let bundled = Bundled::nearest(design.design.name, design.era);
-        let snapshot = bundled.snapshot().unwrap();
+        let snapshot = Bundled::nearest(&[design]).snapshot().unwrap();
         let config = Config {
             cpus: 4,
             ..Config::default()
@@ -194,8 +234,8 @@ mod tests {
             "sheaf@7.0",
             "sheaf@7.3",
         ] {
-            let [empty, booted] =
-                [None, Some(&Booted::Bundled)].map(|booted| run(design, booted, 0));
+            let bundled = bundled(design);
+            let [empty, booted] = [None, Some(&bundled)].map(|booted| run(design, booted, 0));
             let grown = (booted.slab_kib - empty.slab_kib) as f64 * 1024.0;
             let expected = predicted(design);
             // The load's own objects take free places of the state.
@@ -233,7 +273,7 @@ mod tests {
         };
         let (empty, booted) = (replay(false, 0), replay(true, 0));
         assert_eq!((empty.initial, empty.initial_slab_bytes), (None, 0));
-        let about = Some("predicted of Debian 6.1, booted to a shell (2 CPUs)".to_string());
+        let about = Some("predicted of Debian 6.1 with unread messages (2 CPUs)".to_string());
         assert_eq!(booted.initial, about);
         let ratio = booted.initial_slab_bytes as f64 / predicted(design);
         assert!((0.9..1.05).contains(&ratio), "{ratio}");
@@ -260,39 +300,61 @@ mod tests {
 
     #[test]
     fn states_differ_and_repeat() {
-        let booted = Booted::Bundled;
+        let booted = bundled("slub@2.6.24");
         let of = |state| run("slub@2.6.24", Some(&booted), state).cpu_us;
         assert_eq!(of(3), of(3));
-        assert!((1..4).any(|state| of(state) != of(0)));
+        assert!((3..6).any(|state| of(state) != of(0)));
     }
 
     #[test]
-    fn the_nearest_release_of_a_design_stands_for_it() {
-        let about = |design: &str| {
-            let design = DesignSpec::parse(design).unwrap();
-            Booted::Bundled
-                .about(
-                    design.design.name,
-                    design.era,
-                    &Config {
-                        cpus: 2,
-                        ..Config::default()
-                    },
-                )
-                .unwrap()
+    fn free_places_lie_in_few_slabs_or_in_many() {
+        let hits = |booted: &Booted, state| {
+            let report = run("slub@2.6.24", Some(booted), state);
+            let data = report.cache("kmalloc-512").unwrap();
+            data.alloc_hits
         };
-        assert_eq!(about("slub@6.1"), "Debian 6.1, booted to a shell");
+        let expected = bundled("slub@2.6.24");
+        let [few, many] = ENDS.map(|end| expected.clone().with_partial_slabs(end));
+        let [fewest, most] = [&few, &many].map(|booted| hits(booted, 0));
+        // A slab that is nearly empty serves a CPU for longer.
+        assert!(fewest > most + 2.0, "{fewest} {most}");
+        // Other states begin with both ends, unless one is asked for.
+        assert_eq!([1, 2].map(|state| hits(&expected, state)), [fewest, most]);
         assert_eq!(
-            about("slab@2.6.24"),
-            "predicted of 6.1 with SLAB, booted to a shell (slab@6.1)"
+            few.draw(2).pick(0, 5, 1000),
+            Draw::of_state(2).pick(0, 5, 1000)
         );
-        assert_eq!(
-            about("slob@6.1"),
-            "predicted of Debian 6.1, booted to a shell (slub@6.1)"
-        );
-        assert_eq!(
-            about("sheaf@7.2"),
-            "predicted of Debian 7.3, its initramfs begun (sheaf@7.3, 8 CPUs)"
-        );
+    }
+
+    #[test]
+    fn one_report_stands_for_all_designs_of_a_comparison() {
+        let about = |designs: &str| {
+            let designs = designs
+                .split(' ')
+                .map(|name| DesignSpec::parse(name).unwrap());
+            let designs: Vec<DesignSpec> = designs.collect();
+            let (booted, config) = (
+                Booted::bundled(&designs),
+                Config {
+                    cpus: 2,
+                    ..Config::default()
+                },
+            );
+            let about = |of: &DesignSpec| booted.about(of.design.name, of.era, &config);
+            designs
+                .iter()
+                .filter_map(about)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let old = "predicted of Debian 6.1 with unread messages (slub@6.1)";
+        assert_eq!(about("slub@6.1"), "Debian 6.1 with unread messages");
+        assert_eq!(about("slab@2.6.24 slub@2.6.24"), format!("{old}; {old}"));
+        assert_eq!(about("slab@6.1"), old);
+        let near = "predicted of 6.18 with traffic (sheaf@6.18)";
+        assert_eq!(about("slub@6.17 sheaf@7.0"), format!("{near}; {near}"));
+        // 6.1 is as far from 6.18 as 7.3 is beyond it, or farther.
+        assert_eq!(about("sheaf@6.18"), "6.18 with traffic");
+        assert_eq!(about("sheaf@7.3"), "Debian 7.3 with unread messages");
     }
 }

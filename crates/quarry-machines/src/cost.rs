@@ -15,6 +15,8 @@ pub enum Unit {
     Lines,
     /// Bytes a cycle of the core.
     BytesPerCycle,
+    /// Queues of a card.
+    Queues,
 }
 
 impl Unit {
@@ -26,6 +28,7 @@ impl Unit {
             Self::Ns => "ns",
             Self::Lines => "lines",
             Self::BytesPerCycle => "bytes_per_cycle",
+            Self::Queues => "queues",
         }
     }
 }

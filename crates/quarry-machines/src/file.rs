@@ -27,6 +27,8 @@ struct Raw {
     latency: Costs,
     throughput: Costs,
     work: Costs,
+    #[serde(default)]
+    network: Costs,
 }
 
 #[derive(Deserialize)]
@@ -36,6 +38,7 @@ struct RawCost {
     ns: Option<f64>,
     lines: Option<f64>,
     bytes_per_cycle: Option<f64>,
+    queues: Option<f64>,
     low: f64,
     high: f64,
     source: String,
@@ -216,6 +219,7 @@ impl Reader<'_> {
             ("latency", &raw.latency),
             ("throughput", &raw.throughput),
             ("work", &raw.work),
+            ("network", &raw.network),
         ];
         let mut costs = vec![None; Key::COUNT];
         for (section, entries) in sections {
@@ -237,6 +241,7 @@ impl Reader<'_> {
             }
             let missing = Key::ALL.iter().find(|(key, of, _)| {
                 *of == section
+                    && section != "network"
                     && *key != Key::Bus
                     && costs[*key as usize].is_none()
                     && has(*key, topology, caches).is_ok()
@@ -259,13 +264,15 @@ impl Reader<'_> {
             (Unit::Ns, raw.ns),
             (Unit::Lines, raw.lines),
             (Unit::BytesPerCycle, raw.bytes_per_cycle),
+            (Unit::Queues, raw.queues),
         ];
         let given: Vec<(Unit, f64)> = units
             .into_iter()
             .filter_map(|(unit, value)| Some((unit, value?)))
             .collect();
         let &[(unit, value)] = given.as_slice() else {
-            return wrong("one value is needed: cycles, ns, lines or bytes_per_cycle".to_string());
+            let units = "cycles, ns, lines, bytes_per_cycle or queues";
+            return wrong(format!("one value is needed: {units}"));
         };
         if !key.has_unit(unit) {
             return wrong(format!("it is not counted in {}", unit.name()));
@@ -273,7 +280,7 @@ impl Reader<'_> {
         let RawCost { low, high, .. } = *raw;
         // A fetch of less than a line at a time, or a copy of nothing, takes for ever.
         let least = match unit {
-            Unit::Lines | Unit::BytesPerCycle => 1.0,
+            Unit::Lines | Unit::BytesPerCycle | Unit::Queues => 1.0,
             Unit::Cycles | Unit::Ns => 0.0,
         };
         for (name, number) in [(unit.name(), value), ("low", low), ("high", high)] {
@@ -417,7 +424,7 @@ mod tests {
             (
                 "cycles = 4, low = 4",
                 "low = 4",
-                "line 18: latency.l1: one value is needed: cycles, ns, lines or bytes_per_cycle",
+                "line 18: latency.l1: one value is needed: cycles, ns, lines, bytes_per_cycle or queues",
             ),
             (
                 "cycles = 4, low = 4",

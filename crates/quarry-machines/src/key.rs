@@ -102,6 +102,14 @@ keys! {
     /// Work of the protocols for a segment of TCP; the same is extra. Three quarters are where the sender hands it to the
     /// receiver's socket, a quarter is in each of the reader's calls.
     TcpSegment = "work" "tcp_segment",
+    /// The way of a short message to another machine, through it, and of its answer; waits for interrupts are extra.
+    RoundTrip = "network" "round_trip",
+    /// Time from an interrupt of a card's queue to its next one, at least.
+    InterruptEvery = "network" "interrupt_every",
+    /// Queues of a card.
+    Queues = "network" "queues",
+    /// Work of a card's driver for a packet; protocols are extra.
+    Packet = "network" "packet",
 }
 
 impl Key {
@@ -117,6 +125,7 @@ impl Key {
         match self {
             Self::Misses => unit == Unit::Lines,
             Self::Copy => unit == Unit::BytesPerCycle,
+            Self::Queues => unit == Unit::Queues,
             _ => matches!(unit, Unit::Cycles | Unit::Ns),
         }
     }

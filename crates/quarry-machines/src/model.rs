@@ -60,7 +60,12 @@ impl Machine {
     /// A cost as its value says, in nanoseconds; 0 of what the machine does not have.
     #[must_use]
     pub fn nominal_ns(&self, key: Key) -> f64 {
-        let draw = &Draw::VALUES;
+        self.drawn_ns(key, &Draw::VALUES)
+    }
+
+    /// A cost of a draw, in nanoseconds, or the number of what is counted; 0 of what the machine does not have.
+    #[must_use]
+    pub fn drawn_ns(&self, key: Key, draw: &Draw) -> f64 {
         Drawn {
             machine: self,
             draw,

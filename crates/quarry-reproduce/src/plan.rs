@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quarry_designs::DesignSpec;
 use quarry_lab::booted::Booted;
 use quarry_machines::Draw;
 use quarry_sim::Rng;
@@ -40,6 +41,8 @@ pub(crate) enum Arms {
 pub(crate) struct Experiment {
     /// Its name in the thread.
     pub(crate) name: String,
+    /// Its design, if it is a load: one report stands for all designs of a thread.
+    pub(crate) design: Option<&'static str>,
     /// About the seconds that it takes.
     pub(crate) seconds: f64,
     /// Arms in which it runs.
@@ -65,7 +68,8 @@ pub struct Plan {
     threads: Vec<&'static Thread>,
     mode: Mode,
     seed: u64,
-    booted: Option<Booted>,
+    /// Loads begin on heaps of kernels that have run.
+    is_booted: bool,
     experiments: Vec<Vec<Experiment>>,
 }
 
@@ -94,7 +98,7 @@ impl Plan {
         Self {
             mode,
             seed,
-            booted: Some(Booted::Bundled),
+            is_booted: true,
             experiments: experiments.collect(),
             threads,
         }
@@ -104,7 +108,7 @@ impl Plan {
     #[must_use]
     pub fn on_empty_heaps(self) -> Self {
         Self {
-            booted: None,
+            is_booted: false,
             ..self
         }
     }
@@ -125,17 +129,25 @@ impl Plan {
     #[must_use]
     pub fn arms(&self) -> [u32; 3] {
         let [draws, seeds, states] = self.mode.arms();
-        [draws, seeds, if self.booted.is_some() { states } else { 0 }]
+        [draws, seeds, if self.is_booted { states } else { 0 }]
     }
 
-    /// The arms: the values, other seeds, other states, draws with a state each.
-    fn settings(&self) -> Vec<Setting> {
+    /// The report on which the loads of a thread begin, whatever their designs; `None` for an empty heap.
+    fn booted(&self, experiments: &[Experiment]) -> Option<Booted> {
+        let designs = experiments.iter().filter_map(|it| it.design);
+        let designs = designs.filter_map(|design| DesignSpec::parse(design).ok());
+        let designs: Vec<DesignSpec> = designs.collect();
+        self.is_booted.then(|| Booted::bundled(&designs))
+    }
+
+    /// The arms of a thread: the values, other seeds, other states, draws with a state each.
+    fn settings(&self, experiments: &[Experiment]) -> Vec<Setting> {
         let [draws, seeds, states] = self.arms();
         let mut rng = Rng::new(self.seed ^ 0x7265_7072);
         let values = Setting {
             draw: Draw::VALUES,
             seed: self.seed,
-            booted: self.booted.clone(),
+            booted: self.booted(experiments),
             state: 0,
             change: None,
         };
@@ -259,15 +271,16 @@ impl Plan {
         stop: &AtomicBool,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Vec<Results>, ReproduceError> {
-        let settings = self.settings();
+        let settings = self.experiments.iter();
+        let settings: Vec<Vec<Setting>> = settings.map(|all| self.settings(all)).collect();
         let others: Vec<Vec<Other>> = self
             .threads
             .iter()
             .map(|thread| (thread.others)())
             .collect();
         let setting = |run: &Run| match run.place {
-            Place::Arm(arm) => settings[arm].clone(),
-            Place::Elsewhere(at) => others[run.thread][at].setting(&settings[0]),
+            Place::Arm(arm) => settings[run.thread][arm].clone(),
+            Place::Elsewhere(at) => others[run.thread][at].setting(&settings[run.thread][0]),
         };
         let mut results = vec![Results::default(); self.threads.len()];
         let state = Mutex::new((Progress::default(), kept));
@@ -334,11 +347,7 @@ impl Plan {
         let (mode, seed) = (self.mode.name(), self.seed);
         let thread = self.threads[run.thread].name;
         let experiment = &self.of(run).name;
-        let heap = if self.booted.is_some() {
-            "booted"
-        } else {
-            "empty"
-        };
+        let heap = if self.is_booted { "booted" } else { "empty" };
         let place = match run.place {
             Place::Arm(arm) => format!("arm {arm}"),
             Place::Elsewhere(at) => format!("change {at}"),

@@ -128,6 +128,7 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 fn experiments(_: Mode) -> Vec<Experiment> {
     let experiment = |name: &str, value: f64| Experiment {
         name: name.to_string(),
+        design: None,
         seconds: 1.0,
         arms: Arms::All,
         run: Box::new(move |setting| {

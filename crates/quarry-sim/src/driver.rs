@@ -308,6 +308,15 @@ impl<'h, D: Design> Driver<'h, D> {
     /// If [`Driver::create_cache`] has not returned this index.
     #[must_use]
     pub fn alloc_bulk(&self, cache: CacheIndex, n: usize) -> Option<Vec<ObjectRef<'h>>> {
+        if !D::FEATURES.has_bulk_calls(self.heap.era()) {
+            let mut objects: Vec<_> = (0..n).map_while(|_| self.alloc(cache)).collect();
+            if objects.len() == n {
+                return Some(objects);
+            }
+            let freed = self.free_bulk(cache, &mut objects, self.machine().current_cpu());
+            debug_assert_eq!(freed, Ok(()), "the objects came from this very cache");
+            return None;
+        }
         let mut slots = vec![None; n];
         let all = self.caches[usize::from(cache.0)].alloc_bulk(&mut slots);
         all.then(|| slots.into_iter().flatten().map(ObjectRef::new).collect())
@@ -328,6 +337,17 @@ impl<'h, D: Design> Driver<'h, D> {
         objects: &mut Vec<ObjectRef<'h>>,
         allocated_on: CpuId,
     ) -> Result<(), FreeError> {
+        if !D::FEATURES.has_bulk_calls(self.heap.era()) {
+            let mut first = Ok(());
+            for object in std::mem::take(objects) {
+                let address = object.address;
+                if let Err(error) = self.free(cache, object, allocated_on) {
+                    first = first.and(Err(error));
+                    objects.push(ObjectRef::new(address));
+                }
+            }
+            return first;
+        }
         let objects_freed = objects.drain(..).map(|object| {
             self.machine().note_free(allocated_on);
             Some(object.address)
@@ -480,24 +500,26 @@ mod tests {
 
     #[test]
     fn an_object_of_another_cache_is_refused() {
-        let done = drive::<Slub, _>(
-            Config::default(),
-            Era::V6_1,
-            BootParams::default(),
-            |driver| {
-                let spec = |name| CacheSpec::new(name, 64);
-                let a = driver.create_cache(&spec("a")).unwrap();
-                let b = driver.create_cache(&spec("b")).unwrap();
-                let object = driver.alloc(a).unwrap();
-                assert_eq!(driver.free(b, object, CpuId(0)), Err(FreeError::WrongCache));
-                let mut objects = driver.alloc_bulk(a, 3).unwrap();
-                objects.push(driver.alloc(b).unwrap());
-                let freed = driver.free_bulk(a, &mut objects, CpuId(0));
-                assert_eq!((freed, objects.len()), (Err(FreeError::WrongCache), 1));
-                assert_eq!(driver.free_bulk(b, &mut objects, CpuId(0)), Ok(()));
-                assert!(objects.is_empty());
-            },
-        );
+        // Before 4.3 a bulk call is single ones.
+        for era in [Era::V4_2, Era::V6_1] {
+            refused_in(era);
+        }
+    }
+
+    fn refused_in(era: Era) {
+        let done = drive::<Slub, _>(Config::default(), era, BootParams::default(), |driver| {
+            let spec = |name| CacheSpec::new(name, 64);
+            let a = driver.create_cache(&spec("a")).unwrap();
+            let b = driver.create_cache(&spec("b")).unwrap();
+            let object = driver.alloc(a).unwrap();
+            assert_eq!(driver.free(b, object, CpuId(0)), Err(FreeError::WrongCache));
+            let mut objects = driver.alloc_bulk(a, 3).unwrap();
+            objects.push(driver.alloc(b).unwrap());
+            let freed = driver.free_bulk(a, &mut objects, CpuId(0));
+            assert_eq!((freed, objects.len()), (Err(FreeError::WrongCache), 1));
+            assert_eq!(driver.free_bulk(b, &mut objects, CpuId(0)), Ok(()));
+            assert!(objects.is_empty());
+        });
         done.unwrap();
     }
 }

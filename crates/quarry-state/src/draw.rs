@@ -1,8 +1,33 @@
 //! Draws of a state: facts that no report contains are as expected, or drawn.
 
+use quarry_ask::choice;
 use quarry_sim::Rng;
 
 use crate::unknown::{Level, Point, Range, Unknown};
+
+/// Number of slabs that share a cache's free places, where no report tells it: between the fewest and the most that there
+/// can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PartialSlabs {
+    /// As many as are expected; states other than 0 draw it.
+    #[default]
+    Expected,
+    /// The fewest: each is nearly empty.
+    Few,
+    /// The most: each has one free place, or as few as can be.
+    Many,
+}
+
+impl PartialSlabs {
+    /// All of them, by name.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Expected, "expected"),
+        (Self::Few, "few"),
+        (Self::Many, "many"),
+    ];
+}
+
+choice!(PartialSlabs, PartialSlabs::ALL);
 
 /// Answers to what a snapshot leaves open. State 0 takes what is expected; every other state draws from what the snapshot
 /// allows. Where each of many objects lies is drawn in all.
@@ -10,6 +35,7 @@ use crate::unknown::{Level, Point, Range, Unknown};
 pub struct Draw {
     rng: Rng,
     is_expected: bool,
+    partial_slabs: PartialSlabs,
 }
 
 impl Draw {
@@ -19,6 +45,25 @@ impl Draw {
         Self {
             rng: Rng::new(state.into()),
             is_expected: state == 0,
+            partial_slabs: PartialSlabs::Expected,
+        }
+    }
+
+    /// The same answers, but for the slabs that have free places.
+    #[must_use]
+    pub fn with_partial_slabs(self, partial_slabs: PartialSlabs) -> Self {
+        Self {
+            partial_slabs,
+            ..self
+        }
+    }
+
+    /// Number of slabs that have free places.
+    pub(crate) fn partial_slabs(&mut self, fewest: u64, expected: u64, most: u64) -> u64 {
+        match self.partial_slabs {
+            PartialSlabs::Expected => self.pick(fewest, expected, most),
+            PartialSlabs::Few => fewest,
+            PartialSlabs::Many => most,
         }
     }
 
@@ -62,6 +107,16 @@ impl Draw {
     /// One of this many, in all states.
     pub fn one_of(&mut self, count: u64) -> u64 {
         self.rng.below(count)
+    }
+
+    /// Number of slabs among at most this many that have `free` places, where the expected number is the same in all states.
+    pub(crate) fn share_of_slabs(&self, free: u64, slots: u64, expected: u64, most: u64) -> u64 {
+        let slabs = match self.partial_slabs {
+            PartialSlabs::Expected => expected,
+            PartialSlabs::Few => free.div_ceil(slots.saturating_sub(1).max(1)),
+            PartialSlabs::Many => free,
+        };
+        slabs.min(most)
     }
 
     /// The expected number, or one from 0 to 1.

@@ -44,7 +44,7 @@ mod on;
 mod state;
 mod unknown;
 
-pub use draw::Draw;
+pub use draw::{Draw, PartialSlabs};
 pub use error::{StateError, refused};
 pub use kernel::names::kmalloc_class;
 pub use kernel::{Run, in_a_kernel, in_force};

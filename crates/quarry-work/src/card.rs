@@ -10,6 +10,8 @@
 //! * What was transmitted is freed after interrupts of its own, at the same distance and on the same CPU. `rx`
 //!   transmits nothing.
 
+use quarry_machines::{Draw, Key, Machine};
+
 /// Packets that a poll takes at most: the kernel's weight of a queue.
 pub const NAPI_BUDGET: u32 = 64;
 
@@ -35,15 +37,16 @@ impl Card {
         moderation_ns: 16_000,
     };
 
-    /// Gigabit Ethernet of 2010, an 82575 with igb: 4 queues and 256 work entries, and 20,000 interrupts a second at most for
-    /// short packets (the default, dynamic, of Intel's drivers for gigabit cards). With 4 queues each direction has interrupts of its
-    /// own. All from memory.
-    pub const IGB: Self = Self {
-        driver: "igb",
-        queues: 4,
-        posted: 256,
-        moderation_ns: 50_000,
-    };
+    /// Gigabit Ethernet of 2010 with igb: 256 work entries, each direction with interrupts of its own (from memory). Its queues and
+    /// their distance are the machine's.
+    pub(crate) fn igb(queues: u32, moderation_ns: u64) -> Self {
+        Self {
+            driver: "igb",
+            queues,
+            posted: 256,
+            moderation_ns,
+        }
+    }
 
     /// Queues on a machine with n CPUs.
     #[must_use]
@@ -64,17 +67,67 @@ impl Card {
     }
 }
 
+/// The way to another machine: gigabit cards on both sides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network {
+    /// The card, the same on both machines.
+    pub(crate) card: Card,
+    /// Nanoseconds of a request to the other machine and of its answer, without waits for interrupts.
+    pub(crate) round_trip_ns: u64,
+    /// Picoseconds of the driver for a packet.
+    pub(crate) packet_ps: u64,
+}
+
+impl Network {
+    /// The network of a machine whose costs are those of a draw.
+    pub(crate) fn of(machine: &Machine, draw: &Draw) -> Self {
+        let machine = machine.clone().with_network();
+        let cost = |key| machine.drawn_ns(key, draw);
+        Self {
+            card: Card::igb(
+                cost(Key::Queues).round() as u32,
+                cost(Key::InterruptEvery).round() as u64,
+            ),
+            round_trip_ns: cost(Key::RoundTrip).round() as u64,
+            packet_ps: (cost(Key::Packet) * 1000.0).round() as u64,
+        }
+    }
+
+    /// Moments of the other machine's next interrupt for a request that is sent at a moment, and of the answer here. `last_ns` is
+    /// that of its last interrupt, or of the one that earlier requests wait for. All in nanoseconds.
+    pub(crate) fn answer_ns(&self, sent_ns: u64, last_ns: Option<u64>) -> [u64; 2] {
+        let there_ns = sent_ns + self.round_trip_ns / 2;
+        let interrupt_ns = match last_ns {
+            Some(next_ns) if there_ns <= next_ns => next_ns,
+            last_ns => self.card.interrupt_ns(there_ns, last_ns),
+        };
+        [interrupt_ns, interrupt_ns + self.round_trip_ns.div_ceil(2)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn interrupts_keep_their_distance() {
-        let card = Card::IGB;
+        let card = Card::igb(4, 50_000);
         assert_eq!(card.interrupt_ns(7, None), 7);
         assert_eq!(card.interrupt_ns(7, Some(5)), 50_005);
         assert_eq!(card.interrupt_ns(60_000, Some(5)), 60_000);
         assert_eq!([1, 3, 16].map(|cpus| card.queues_on(cpus)), [1, 3, 4]);
         assert_eq!(Card::MLX5.queues_on(24), 24);
+    }
+
+    #[test]
+    fn requests_wait_for_the_other_machines_interrupts() {
+        let machine = Machine::bundled("harpertown-2x4").unwrap();
+        let network = Network::of(&machine, &Draw::VALUES);
+        assert_eq!(network.answer_ns(0, None), [20_000, 40_000]);
+        // The next one is 50 us later, and takes all that came until then.
+        assert_eq!(network.answer_ns(1, Some(20_000)), [70_000, 90_000]);
+        assert_eq!(network.answer_ns(30_000, Some(70_000)), [70_000, 90_000]);
+        let slow = Network::of(&machine, &Draw::end(Key::RoundTrip, true));
+        assert_eq!(slow.answer_ns(0, None)[1], 55_000);
     }
 }

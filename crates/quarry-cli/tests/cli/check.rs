@@ -364,16 +364,30 @@ fn a_replay_begins_on_the_heap_of_another_machine() {
         assert_eq!(told["settings"]["heap"], file, "{more}");
         let [own, newer] =
             [0, 1].map(|run| told["runs"][run]["initial"].as_str().unwrap().to_string());
-        let stage = format!("{file}, stage boot");
+        let stage = format!("{file}, stage fill-thinned");
         let copied = format!("predicted of {stage} (2 CPUs)");
         let expected = if more == "--time" { &stage } else { &copied };
         assert_eq!(&own, expected, "{more}");
         let predicted = format!("predicted of {stage} (slub@6.1");
         assert!(newer.starts_with(&predicted), "{newer}");
     }
-    let bundled = json("replay kv --design slub@6.1 --page-size 4k --booted --json");
+    // One report for both, which is nearer to two of three.
+    let bundled = "replay kv --design slab@6.1,slub@6.1,sheaf@7.3 --page-size 4k --booted --json";
+    let bundled = json(bundled);
     assert_eq!(bundled["settings"]["heap"], "bundled");
     assert!(bundled["runs"][0]["initial_slab_bytes"].as_u64().unwrap() > 10 << 20);
+    for run in bundled["runs"].as_array().unwrap() {
+        let initial = run["initial"].as_str().unwrap();
+        assert!(
+            initial.contains("Debian 6.1 with unread messages"),
+            "{initial}"
+        );
+    }
+    assert_fails(
+        &quarry("replay kv --partial-slabs few"),
+        2,
+        &["partial-slabs: an empty heap has none"],
+    );
     assert_fails(
         &quarry("replay kv --time --initial"),
         2,

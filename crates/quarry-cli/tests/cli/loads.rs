@@ -123,6 +123,9 @@ fn what_cannot_be_is_refused_with_what_can() {
             tcp_rr --design slub@5.9 --at 1s:kmalloc-64.limit=1 => limit
             tcp_rr -n 1 -l 1ms --design slub@5.9 --at 0s:nix.cpu_partial=1 => nix
             tcp_rr -r 1,2000 --remote => frames are not split
+            tcp_rr --queues 2 => --remote
+            tcp_rr --remote --queues 0 => queues must be at least 1
+            hackbench --partial-slabs few => partial-slabs: an empty heap has none
             tbench 1 -t 20000s => 1000 s
             hackbench --host --machine milan-2x64 => cannot be used with
             hackbench --host -g 700 -s 1M => MiB are available

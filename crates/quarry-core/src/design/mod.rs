@@ -57,9 +57,18 @@ pub struct Features {
     pub for_programs: bool,
     /// Free objects hold a link at most, which a trailer has room for: caches can be hardened ([`crate::harden`]).
     pub hardens: bool,
+    /// First release with bulk calls of its own. Kernels before it, and designs without any, make single calls of them
+    /// (facts 2.13).
+    pub bulk_since: Option<Era>,
 }
 
 impl Features {
+    /// True if a release has bulk calls of its own.
+    #[must_use]
+    pub fn has_bulk_calls(&self, era: Era) -> bool {
+        self.bulk_since.is_some_and(|first| era >= first)
+    }
+
     /// None of them.
     pub const NONE: Self = Self {
         arrays_in_slabinfo: false,
@@ -68,6 +77,7 @@ impl Features {
         shared_slabs: false,
         for_programs: false,
         hardens: false,
+        bulk_since: None,
     };
 }
 

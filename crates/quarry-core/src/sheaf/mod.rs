@@ -129,6 +129,7 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
         sheaves: true,
         for_programs: K::FOR_PROGRAMS,
         hardens: true,
+        bulk_since: Some(Era::V4_3),
         ..Features::NONE
     };
     const DEFAULT_ERA: Era = K::DEFAULT_ERA;

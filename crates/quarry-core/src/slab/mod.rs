@@ -145,6 +145,7 @@ unsafe impl Design for SlabCache {
     const GROWS_BY_KMALLOC: bool = true;
     const FEATURES: Features = Features {
         arrays_in_slabinfo: true,
+        bulk_since: Some(Era::V4_6),
         ..Features::NONE
     };
     const DEFAULT_ERA: Era = Era::V6_1;

@@ -124,6 +124,7 @@ unsafe impl Design for Slub {
     const FEATURES: Features = Features {
         sysfs: true,
         hardens: true,
+        bulk_since: Some(Era::V4_3),
         ..Features::NONE
     };
     // Some caches of later releases have sheaves.

@@ -7,7 +7,7 @@ use quarry_ask::{
 };
 use quarry_designs::units::nanoseconds;
 use quarry_designs::{DesignSpec, Tuning, resolve};
-use quarry_machines::Machine;
+use quarry_machines::{Key, Machine, Unit};
 use quarry_work::load::host::HostSpec;
 use quarry_work::load::{
     self, Change, HostRun, Load, LoadRun, LoadSpec, MEMORY_BYTES, WakeOrder, WakePlace,
@@ -20,6 +20,7 @@ use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use super::{Clock, HeapFile};
 use crate::booted::Booted;
 use crate::error::LabError;
+use quarry_state::PartialSlabs;
 
 /// Time that is counted on real threads.
 const HOST_TIME: Duration = Duration::from_secs(2);
@@ -27,11 +28,14 @@ const HOST_TIME: Duration = Duration::from_secs(2);
 question! {
     /// The kernel of a load.
     pub struct Kernel {
-        /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+        /// Begin on the heap of a real kernel that has run: one bundled report for all designs, the nearest to their releases.
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a recording with one, of
         /// any kernel.
         heap: Axis<HeapFile>, long("initial"), value("FILE[#STAGE]"), hidden(), local();
+        /// Slabs that share the free places which the report does not place: few (each is nearly empty), many (each has few
+        /// free places), or expected.
+        partial_slabs: Axis<PartialSlabs> = "expected", value("NUMBER");
         /// Memory of each virtual machine. Only what is used becomes resident.
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Release whose rules designs without one have.
@@ -122,6 +126,14 @@ question! {
         response: Axis<Size> = "1", long("sizes"), value("BYTES"), hidden();
         /// The servers are on another machine, which is not simulated: packets come to CPU 0.
         remote: Axis<bool>;
+        /// Way of a request to the other machine and of its answer, without waits for interrupts.
+        round_trip: Axis<Time> = "40us", value("TIME"), needs(&["remote"]);
+        /// Queues of the card, on CPUs 0 to N-1.
+        queues: Axis<u32> = "4", value("N"), needs(&["remote"]);
+        /// Time from an interrupt of a queue to its next one, at least, on both machines.
+        interrupt_every: Axis<Time> = "50us", value("TIME"), needs(&["remote"]);
+        /// Work of the card's driver for a packet.
+        packet: Axis<Time> = "0.3us", value("TIME"), needs(&["remote"]);
         /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
         time: Axis<Time>, long("length"), short('l'), value("TIME");
         /// Rules and tunables.
@@ -149,6 +161,11 @@ pub trait AskLoad: Part {
     /// [`WorkError::Usage`] if an option is out of range.
     fn loads(&self) -> Result<Vec<Load>, WorkError>;
 
+    /// The machine with the costs of the network that the load uses.
+    fn on_network(&self, machine: Machine) -> Machine {
+        machine
+    }
+
     /// All runs on a machine: each page size, load, number of CPUs and design.
     ///
     /// # Errors
@@ -157,6 +174,7 @@ pub trait AskLoad: Part {
     fn runs(&self) -> Result<(Machine, Vec<LoadRun>), WorkError> {
         let (clock, kernel, rules) = self.parts();
         let (machine, draw) = clock.machine().map_err(usage)?;
+        let machine = self.on_network(machine);
         let designs = self.designs()?;
         let tunings = rules.tunings(&designs)?;
         let cpus = kernel.cpus.or_all([machine.topology.all_cpus()]);
@@ -243,11 +261,13 @@ fn usage(error: impl ToString) -> WorkError {
 }
 
 impl Kernel {
-    /// State in which runs begin; `None` for an empty heap.
-    #[must_use]
-    pub fn start(&self) -> Option<Booted> {
-        let of_file = self.heap.one().map(|file| file.booted.clone());
-        of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
+    /// State in which runs of some designs begin; `None` for an empty heap.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if an empty heap is to have partial slabs.
+    pub fn start(&self, designs: &[DesignSpec]) -> Result<Option<Booted>, WorkError> {
+        start(&self.heap, &self.booted, &self.partial_slabs, designs).map_err(usage)
     }
 
     fn page_bytes(&self) -> impl Iterator<Item = u64> {
@@ -270,6 +290,23 @@ impl Rules {
         let all = self.at.0.iter();
         all.map(|text| load::change(text, design)).collect()
     }
+}
+
+/// State in which a comparison of designs begins; `None` for an empty heap.
+pub(super) fn start(
+    heap: &Axis<HeapFile>,
+    booted: &Axis<bool>,
+    partial_slabs: &Axis<PartialSlabs>,
+    designs: &[DesignSpec],
+) -> Result<Option<Booted>, &'static str> {
+    let of_file = heap.one().map(|file| file.booted.clone());
+    let bundled = || booted.is_true().then(|| Booted::bundled(designs));
+    let start = of_file.or_else(bundled);
+    if start.is_none() && !partial_slabs.is_empty() {
+        return Err("partial-slabs: an empty heap has none: add booted or initial");
+    }
+    let partial_slabs = partial_slabs.or(PartialSlabs::Expected);
+    Ok(start.map(|start| start.with_partial_slabs(partial_slabs)))
 }
 
 /// Settings of one value each, for each design.
@@ -345,7 +382,36 @@ impl AskLoad for TcpRr {
         self.time.one().map(|time| time.time)
     }
 
+    fn on_network(&self, machine: Machine) -> Machine {
+        if !self.remote.is_true() {
+            return machine;
+        }
+        let ns = |time: &Time| nanoseconds(time.time) as f64;
+        let given = [
+            (Key::RoundTrip, Unit::Ns, self.round_trip.one().map(ns)),
+            (
+                Key::InterruptEvery,
+                Unit::Ns,
+                self.interrupt_every.one().map(ns),
+            ),
+            (
+                Key::Queues,
+                Unit::Queues,
+                self.queues.one().map(|queues| f64::from(*queues)),
+            ),
+            (Key::Packet, Unit::Ns, self.packet.one().map(ns)),
+        ];
+        let with = |machine: Machine, (key, unit, value)| match value {
+            Some(value) => machine.given(key, unit, value),
+            None => machine,
+        };
+        given.into_iter().fold(machine, with).with_network()
+    }
+
     fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        if self.queues.one() == Some(&0) {
+            return Err(usage("queues must be at least 1"));
+        }
         let usual = load::TcpRr::default();
         let load = |pairs| {
             Load::TcpRr(load::TcpRr {
@@ -402,7 +468,7 @@ macro_rules! answers {
 
             fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
                 let (_, runs) = self.runs()?;
-                let start = self.kernel.start();
+                let start = self.kernel.start(&self.designs()?)?;
                 let runs = run_all(&runs, how.jobs, |run| run.run_from(&start, how.progress))?;
                 Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
             }

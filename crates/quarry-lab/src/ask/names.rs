@@ -458,20 +458,20 @@ mod tests {
         );
         assert_eq!(
             order("replay"),
-            "start pages from until booted memory cache_line cache_share debug design page_size policy cpus copies set"
+            "start pages from until booted partial_slabs memory cache_line cache_share debug design page_size policy cpus copies set"
         );
         assert_eq!(
             order("replay --time"),
-            "machine pace start pages from until booted memory cache_share design page_size policy cpus copies draw seed set"
+            "machine pace start pages from until booted partial_slabs memory cache_share design page_size policy cpus copies draw seed set"
         );
         assert_eq!(
             order("run hackbench"),
-            "machine booted memory era design page_size cpus groups fds loops datasize transport count_start \
+            "machine booted partial_slabs memory era design page_size cpus groups fds loops datasize transport count_start \
              wake_order wake_place skb_sizes at draw seed set"
         );
         assert_eq!(
             order("run tcp_rr"),
-            "machine booted memory era design page_size cpus pairs request response remote time count_start \
+            "machine booted partial_slabs memory era design page_size cpus pairs request response remote round_trip queues interrupt_every packet time count_start \
              wake_order wake_place skb_sizes at draw seed set"
         );
         assert_eq!(

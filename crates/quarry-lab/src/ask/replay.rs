@@ -14,8 +14,7 @@ use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
 use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
-use super::{Clock, HeapFile};
-use crate::booted::Booted;
+use super::{Clock, HeapFile, load};
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
 use crate::replay::input::Input;
@@ -23,7 +22,7 @@ use crate::replay::lists;
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::replay::timed::{Pace, Timing};
-use quarry_state::State;
+use quarry_state::{PartialSlabs, State};
 
 /// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
 /// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB, and 6.17 the last without sheaves. The
@@ -129,10 +128,13 @@ question! {
         from: Axis<When>, value("TIME");
         /// Replay events before this time.
         until: Axis<When>, value("TIME");
-        /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+        /// Begin on the heap of a real kernel that has run: one bundled report for all designs, the nearest to their releases.
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of another machine: a snapshot, FILE#STAGE for a stage of one, or a recording with one.
         heap: Axis<HeapFile>, long("initial"), value("FILE[#STAGE]"), hidden(), local();
+        /// Slabs that share the free places which the report does not place: few (each is nearly empty), many (each has few
+        /// free places), or expected.
+        partial_slabs: Axis<PartialSlabs> = "expected", value("NUMBER");
         /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
         /// and more or less of it is the highest zone's. Only what is used becomes resident.
         memory: Axis<Bytes>, value("BYTES");
@@ -189,7 +191,8 @@ impl Replay {
     /// As [`Self::check`]; [`LabError::Report`] if the recording's reports cannot be read, [`LabError::Usage`] if it lacks
     /// those that are asked for.
     pub fn on(&self, input: &mut Input) -> Result<Axes, LabError> {
-        let (start, booted) = (self.start.or(Start::Usual), self.booted());
+        let start = self.start.or(Start::Usual);
+        let has_run = self.booted.is_true() || !self.heap.is_empty();
         let part = self.part(input);
         input.pages = self.pages.or(PageMode::Auto);
         input.copies = self.copies.or(1);
@@ -200,13 +203,12 @@ impl Replay {
         // Copies share a machine that no report is of, and another heap is not the reports'. Time begins with the load; of
         // reports it heeds where memory lies.
         let heeds = !self.time.is_true() || !self.policy.is_empty();
-        let alone = input.copies == 1 && heeds && part.is_none() && booted.is_none();
-        if booted.is_some() && start != Start::Usual {
+        let alone = input.copies == 1 && heeds && part.is_none() && !has_run;
+        if has_run && start != Start::Usual {
             let problem =
                 "the heap of a machine that has run is a start of its own: leave out any other";
             return Err(LabError::Usage(problem.to_string()));
         }
-        input.booted = booted;
         match start {
             Start::Check => {
                 input.check_reports()?;
@@ -238,6 +240,8 @@ impl Replay {
                     .retain(|design| !design.design.features.shared_slabs);
             }
         }
+        let booted = load::start(&self.heap, &self.booted, &self.partial_slabs, &axes.designs);
+        input.booted = booted.map_err(|problem| LabError::Usage(problem.to_string()))?;
         Ok(axes)
     }
 
@@ -260,12 +264,6 @@ impl Replay {
             pace: self.pace.or(Pace::Recorded),
             seed: self.clock.seed.or(1),
         }))
-    }
-
-    /// The heap of a machine that has run, for the load to begin on.
-    fn booted(&self) -> Option<Booted> {
-        let of_file = self.heap.one().map(|file| file.booted.clone());
-        of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
     }
 
     /// The part of a recording that is replayed alone.

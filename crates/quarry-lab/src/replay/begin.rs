@@ -45,8 +45,9 @@ impl Booted {
         run: &RunSpec,
         driver: &mut Driver<'_, D>,
     ) -> Result<(), LabError> {
-        let snapshot = self.snapshot(run.design.design.name, run.design.era)?;
-        driver.uncounted(|driver| fill(run, snapshot, driver))
+        let snapshot = self.snapshot()?;
+        let draw = self.draw(run.state);
+        driver.uncounted(|driver| fill(run, draw, snapshot, driver))
     }
 }
 

@@ -29,6 +29,7 @@ use crate::run::{Kmalloc, RunSpec};
 pub(super) use memory::Asked;
 use periodic::Periodic;
 use quarry_snapshot::Snapshot;
+use quarry_state::Draw;
 
 /// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
 pub(super) const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
@@ -145,6 +146,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             spec: self.spec,
             input: Some(self.input),
             kmalloc: self.kmalloc,
+            draw: Draw::of_state(self.spec.state),
         };
         let held = Held::prepare(&preparation, initial, self.driver, &mut self.cache_of)?;
         self.outcome.object_bytes = held.object_bytes;

@@ -85,6 +85,7 @@ pub(super) fn load(
     };
     Experiment {
         name,
+        design: Some(design),
         seconds,
         arms: Arms::All,
         run: Box::new(run),

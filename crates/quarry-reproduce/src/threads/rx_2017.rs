@@ -62,6 +62,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
             };
             all.push(Experiment {
                 name: name(driver, rings),
+                design: None,
                 seconds: 1.0 + packets as f64 / 30_000.0,
                 arms,
                 run: Box::new(run),

@@ -126,8 +126,9 @@ pub fn spread(
         None => {
             let empty = draw.pick(0, most, most);
             let left = free - empty * slots;
+            let most = slabs.saturating_sub(empty);
             let half_free = left.saturating_mul(2).div_ceil(slots.max(1));
-            (empty, half_free.min(slabs.saturating_sub(empty)), 0)
+            (empty, draw.share_of_slabs(left, slots, half_free, most), 0)
         }
     };
     let mut left = free - empty * slots;
@@ -310,7 +311,7 @@ impl Holding {
         let fewest = left.div_ceil(room.max(1));
         let most = others.min(left).max(fewest);
         let open = self.open.unwrap_or(0).clamp(fewest, most);
-        let open = draw.pick(fewest, open, most);
+        let open = draw.partial_slabs(fewest, open, most);
         Places {
             on_nodes: spread(left, others, self.slots, 0, Some(open), draw),
             on_cpus,

@@ -47,7 +47,7 @@ use quarry_sim::sched::Scheduler;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::card::Card;
+use crate::card::Network;
 use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
 use crate::progress::Progress;
@@ -229,9 +229,10 @@ fn run_on<D: Design>(
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let warm_up = spec.warm_up_messages(&rules);
     let scenario = spec.load.scenario(spec.setup.seed, warm_up);
+    let network = Network::of(&spec.setup.machine, &spec.setup.draw);
     let queues = match remote(&scenario.connections) {
         0 => 0,
-        _ => Card::IGB.queues_on(spec.cpus),
+        _ => network.card.queues_on(spec.cpus),
     };
     let tasks = scenario.tasks.len() as u32 + queues;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.setup.seed);
@@ -248,6 +249,7 @@ fn run_on<D: Design>(
         unix_ps: work_ps(Key::UnixMessage),
         tcp_ps: work_ps(Key::TcpSegment),
         page_bytes: spec.setup.page_bytes,
+        network,
         queues,
         counted,
         later: spec.later(driver),

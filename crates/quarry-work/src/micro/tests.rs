@@ -47,6 +47,34 @@ fn what_the_time_went_into_adds_up_to_it() {
 }
 
 #[test]
+fn bulk_calls_are_single_ones_in_releases_without_them() {
+    let ns = |pattern, [slab, slub]: [Era; 2]| {
+        let slab = run::<SlabCache>(&spec(pattern, 1, slab)).unwrap();
+        [slab, run::<Slub>(&spec(pattern, 1, slub)).unwrap()].map(|report| report.alloc.ns)
+    };
+    let before = [Era::V4_5, Era::V4_2];
+    let [before, since] = [before, [Era::V4_6, Era::V4_3]].map(|eras| ns(Pattern::Bulk, eras));
+    for (before, since) in before.into_iter().zip(since) {
+        assert!(before > 1.15 * since, "{before} {since}");
+    }
+}
+
+#[test]
+fn a_node_without_free_objects_grows_without_a_look_under_its_lock_from_4_7_on() {
+    // The look, and the new slab that joins the lists, are two holds up to 4.6 and one later (facts 8.8).
+    let taken = [Era::V4_6, Era::V4_7].map(|era| {
+        let spec = MicroSpec {
+            rounds: 1,
+            ..spec(Pattern::Batch, 1, era)
+        };
+        let report = run::<SlabCache>(&spec).unwrap();
+        let locks = report.causes.locks.iter();
+        locks.map(|lock| lock.taken).sum::<f64>()
+    });
+    assert!(taken[0] > 1.2 * taken[1], "{taken:?}");
+}
+
+#[test]
 fn objects_that_a_neighbour_frees_move_lines_and_cost_more() {
     let own = run::<Slub>(&spec(Pattern::Batch, 2, Era::V6_18)).unwrap();
     let cross = run::<Slub>(&spec(Pattern::Cross, 2, Era::V6_18)).unwrap();

@@ -222,5 +222,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::UnixMessage | Key::TcpSegment => work(Work::Syscall),
         // Nothing counts these apart.
         Key::L1 | Key::L2 | Key::Atomic | Key::Bus | Key::Misses | Key::Window => true,
+        // Machines whose loads use no network have none.
+        Key::RoundTrip | Key::InterruptEvery | Key::Queues | Key::Packet => true,
     }
 }

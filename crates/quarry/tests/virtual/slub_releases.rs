@@ -39,6 +39,26 @@ fn empty_slabs_on_the_list() {
     }
 }
 
+/// A slab that was full joins the head of its node's list up to 2.6.23, and the tail from 2.6.24 to 3.1. In 3.2 it joins the CPU's
+/// list, whose last slab is the first to serve (facts 2.5).
+#[test]
+fn where_a_slab_that_was_full_goes() {
+    for (era, first) in each([
+        (Era::V2_6_23, 1),
+        (Era::V2_6_24, 0),
+        (Era::V3_0, 0),
+        (Era::V3_1, 0),
+        (Era::V3_2, 1),
+    ]) {
+        let heap = small::<Slub>(era, 1);
+        let cache = sized(&heap, "scenario", 192);
+        let slabs = full_slabs(cache, 2);
+        take(cache, PER_SLAB - 1);
+        give_one_each(cache, &slabs);
+        assert_eq!(take(cache, 1), slabs[first][..1]);
+    }
+}
+
 /// From 3.2 to 3.5 a drain gives empty slabs back whatever `min_partial` says, until it takes a lock.
 /// A flush is no drain that counts.
 #[test]

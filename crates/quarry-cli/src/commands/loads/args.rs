@@ -27,7 +27,7 @@ pub(crate) struct Common {
     /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
     /// in turn, the first one twice a round: the difference of both is chance.
     #[arg(long, conflicts_with_all = [
-        "booted", "count_start", "cpus", "draw", "wake_order", "wake_place", "machine", "jobs", "sensitivity"
+        "booted", "partial_slabs", "count_start", "cpus", "draw", "wake_order", "wake_place", "machine", "jobs", "sensitivity"
     ])]
     pub(super) host: bool,
     /// Rounds of --host.
@@ -119,6 +119,7 @@ impl TbenchArgs {
 #[command(after_help = help!(
     "  quarry run tcp_rr -n 8,16,32,64,96 --machine harpertown-2x4 --design slab,slubq --era 2.6.35
   quarry run tcp_rr -n 128 --machine milan-2x64 --design slub@6.17,sheaf@7.0
+  quarry run tcp_rr -n 16 --remote --round-trip 60us --interrupt-every 18us
   quarry run tcp_rr -r 100,4000 --json | jq '.runs[].per_second'"
 ))]
 pub(crate) struct TcpRrArgs {

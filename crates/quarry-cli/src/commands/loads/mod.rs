@@ -36,7 +36,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
 /// Answers one question.
 fn one(common: &Common, load: &impl AskLoad, kept: Kept<'_>) -> anyhow::Result<()> {
     let (clock, kernel, _) = load.parts();
-    let loads = Loads(kernel.start());
+    let loads = Loads(kernel.start(&load.designs()?)?);
     let (machine, runs) = load.runs()?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));

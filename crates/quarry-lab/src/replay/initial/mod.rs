@@ -174,11 +174,14 @@ pub(super) struct Preparation<'a> {
     /// The recording; `None` if something else than a replay begins.
     pub(super) input: Option<&'a Input>,
     pub(super) kmalloc: Kmalloc,
+    /// Facts that the report does not tell.
+    pub(super) draw: Draw,
 }
 
 /// Makes the caches of a report with what they held, on a heap that no recording uses.
 pub(crate) fn fill<D: Design>(
     spec: &RunSpec,
+    draw: Draw,
     initial: &Snapshot,
     driver: &mut Driver<'_, D>,
 ) -> Result<(), LabError> {
@@ -186,6 +189,7 @@ pub(crate) fn fill<D: Design>(
         spec,
         input: None,
         kmalloc: spec.kmalloc()?,
+        draw,
     };
     Held::prepare(&preparation, initial, driver, &mut []).map(|_| ())
 }
@@ -200,7 +204,7 @@ impl<'h> Held<'h> {
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
         in_a_kernel(preparation.spec.design)?;
-        let mut draw = Draw::of_state(preparation.spec.state);
+        let mut draw = preparation.draw.clone();
         let told = State::of(initial)?.held_in(&preparation.spec.kernel(), &mut draw);
         // Caches that the recorded kernel has not follow those of its rows.
         let known = &initial.slabinfo.rows;

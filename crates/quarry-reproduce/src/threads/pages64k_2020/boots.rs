@@ -70,6 +70,7 @@ impl Boot {
     pub(super) fn real(self) -> Experiment {
         Experiment {
             name: real(self),
+            design: None,
             seconds: 0.02,
             arms: Arms::Values,
             run: Box::new(move |_| {

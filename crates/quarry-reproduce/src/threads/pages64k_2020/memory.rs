@@ -43,6 +43,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     for asked in &ASKED {
         all.push(Experiment {
             name: name_of(OF_DEBIAN, asked.name),
+            design: None,
             seconds: 0.05,
             arms: Arms::States,
             run: Box::new(move |setting| {
@@ -53,6 +54,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         for boot in [BARE, BARE_LATER] {
             all.push(Experiment {
                 name: name_of(boot.name, asked.name),
+                design: None,
                 seconds: 0.02,
                 arms: Arms::Values,
                 run: Box::new(move |_| Ok(vec![(KIB.to_string(), slab_kib(boot, asked)?)])),

@@ -44,6 +44,7 @@ fn geometry(bytes: u32, boot: &BootParams) -> Result<Geometry, ReproduceError> {
 fn geometry_of(name: String, bytes: u32, boot: BootParams) -> Experiment {
     Experiment {
         name,
+        design: None,
         seconds: 0.01,
         arms: Arms::Values,
         run: Box::new(move |_| {

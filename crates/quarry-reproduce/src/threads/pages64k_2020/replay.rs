@@ -127,6 +127,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         for asked in &ASKED {
             all.push(Experiment {
                 name: name_of(source.name, asked.name),
+                design: None,
                 seconds: source.seconds,
                 arms: Arms::States,
                 run: Box::new(move |setting| {
@@ -149,6 +150,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     for load in LARGE_PAGES.loads() {
         all.push(Experiment {
             name: name_of(load, "recorded machine"),
+            design: None,
             seconds: 0.05,
             arms: Arms::Values,
             run: Box::new(move |_| {

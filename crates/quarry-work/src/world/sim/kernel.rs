@@ -13,6 +13,7 @@ use quarry_sim::time::TimeCounters;
 
 use super::remote::Nic;
 use super::socket::{Side, SocketLine};
+use crate::card::Network;
 use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::progress::Progress;
@@ -119,6 +120,7 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) unix_ps: u64,
     pub(crate) tcp_ps: u64,
     pub(crate) page_bytes: u64,
+    pub(crate) network: Network,
     /// Queues of the network card.
     pub(crate) queues: u32,
     pub(crate) counted: Counted,
@@ -148,7 +150,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             unix_ps: parts.unix_ps,
             tcp_ps: parts.tcp_ps,
             sides: sides.map(Side::new).collect(),
-            nic: Nic::new(parts.queues, remote(connections)),
+            nic: Nic::new(parts.network, parts.queues, remote(connections)),
             counted: parts.counted,
             now: RefCell::default(),
             begun: RefCell::default(),

@@ -24,10 +24,11 @@
 //!
 //! # TCP to another machine
 //!
-//! A network card ([`Card::IGB`](crate::card::Card::IGB)) interrupts the CPUs of its queues. A task of the kernel's serves
+//! A network card ([`Card`](crate::card::Card)) interrupts the CPUs of its queues. A task of the kernel's serves
 //! each queue there: it frees what was transmitted, hands the posted buffer of 2 KiB that an answer came in to its socket, frees
-//! what the answer acknowledges, and posts another buffer. An answer comes to the card [`ROUND_TRIP_NS`] after its request was
-//! sent, and waits there for the next interrupt. Frames are not split: requests and answers are short.
+//! what the answer acknowledges, and posts another buffer. The other machine has the same card: a request waits there for an
+//! interrupt of its queue, and its answer here for the next one. CPUs of the other machine are never busy. Frames are not split:
+//! requests and answers are short. Costs of the network are the machine's ([`Machine::with_network`](quarry_machines::Machine::with_network)).
 //!
 //! # Assumed
 //!
@@ -44,7 +45,3 @@ mod tcp;
 mod unix;
 
 pub(crate) use kernel::{Counted, Kernel, Later, Moment, Parts, Path, remote};
-
-/// Nanoseconds from a request to its answer on the wires and in the other machine: an interrupt, a wake-up and two calls there,
-/// and four passes of a bus, from memory.
-pub const ROUND_TRIP_NS: u64 = 50_000;

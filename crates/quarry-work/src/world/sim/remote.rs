@@ -1,4 +1,4 @@
-//! TCP to another machine, through a network card ([`Card`]).
+//! TCP to another machine, through a network card ([`Network`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,10 +8,9 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 use quarry_sim::sched::TaskId;
 
-use super::ROUND_TRIP_NS;
 use super::kernel::Kernel;
 use super::socket::{Skb, SocketLine};
-use crate::card::{Card, NAPI_BUDGET};
+use crate::card::{NAPI_BUDGET, Network};
 use crate::net::DataFrom;
 use crate::world::skb::HeadKind;
 use crate::world::{End, Over};
@@ -41,25 +40,28 @@ struct Queue<'h> {
     /// Moments of the last interrupts, in nanoseconds: for packets, and for what was transmitted.
     received_ns: Cell<Option<u64>>,
     freed_ns: Cell<Option<u64>>,
+    /// Moment of the other machine's last interrupt, or of the one that requests wait for there.
+    there_ns: Cell<Option<u64>>,
 }
 
 impl Queue<'_> {
     /// The interrupt after which what was transmitted is freed, if there is anything.
-    fn frees_ns(&self) -> Option<u64> {
+    fn frees_ns(&self, network: &Network) -> Option<u64> {
         let is_empty = self.transmitted.borrow().is_empty();
-        (!is_empty).then(|| Card::IGB.interrupt_ns(0, self.freed_ns.get()))
+        (!is_empty).then(|| network.card.interrupt_ns(0, self.freed_ns.get()))
     }
 
     /// The interrupt for the next answer.
-    fn receives_ns(&self) -> Option<u64> {
+    fn receives_ns(&self, network: &Network) -> Option<u64> {
         let comes_ps = self.coming.borrow().front()?.comes_ps;
-        Some(Card::IGB.interrupt_ns(comes_ps.div_ceil(1000), self.received_ns.get()))
+        let comes_ns = comes_ps.div_ceil(1000);
+        Some(network.card.interrupt_ns(comes_ns, self.received_ns.get()))
     }
 }
 
 /// The card of a machine.
-#[derive(Default)]
 pub(super) struct Nic<'h> {
+    network: Network,
     queues: Vec<Queue<'h>>,
     /// Connections that are not closed.
     open: Cell<u32>,
@@ -67,8 +69,9 @@ pub(super) struct Nic<'h> {
 
 impl<'h> Nic<'h> {
     /// A card with some queues and connections.
-    pub(super) fn new(queues: u32, connections: u32) -> Self {
+    pub(super) fn new(network: Network, queues: u32, connections: u32) -> Self {
         Self {
+            network,
             queues: (0..queues).map(|_| Queue::default()).collect(),
             open: Cell::new(connections),
         }
@@ -91,13 +94,17 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
     ) -> Result<(), Over> {
         let own = self.side(from);
         let skb = Rc::new(self.segment(own, bytes, word)?);
-        self.protocol(self.tcp_ps * 3 / 8);
+        let network = self.nic.network;
+        self.protocol(self.tcp_ps * 3 / 8 + network.packet_ps);
         self.touch(own, SocketLine::State, Access::Write);
         own.unacked.borrow_mut().push(Rc::clone(&skb));
         let queue = self.nic.queue(from);
         queue.transmitted.borrow_mut().push(skb);
+        let now_ns = self.machine.clock_ps().div_ceil(1000);
+        let [there_ns, comes_ns] = network.answer_ns(now_ns, queue.there_ns.get());
+        queue.there_ns.set(Some(there_ns));
         queue.coming.borrow_mut().push_back(Answer {
-            comes_ps: self.machine.clock_ps() + ROUND_TRIP_NS * 1000,
+            comes_ps: comes_ns * 1000,
             to: from,
             bytes: answer,
         });
@@ -123,12 +130,15 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
 
     /// Serves a queue of the card until all connections are closed.
     pub(crate) fn serve_card(&self, number: u32) -> Result<(), Over> {
-        let queue = &self.nic.queues[number as usize];
+        let Nic {
+            network, queues, ..
+        } = &self.nic;
+        let queue = &queues[number as usize];
         queue.server.set(Some(self.sched.task()));
         self.post(queue)?;
         loop {
             let now_ns = self.machine.clock_ps() / 1000;
-            let (frees, receives) = (queue.frees_ns(), queue.receives_ns());
+            let (frees, receives) = (queue.frees_ns(network), queue.receives_ns(network));
             let is_due = |at: Option<u64>| at.is_some_and(|at_ns| at_ns <= now_ns);
             match frees.into_iter().chain(receives).min() {
                 Some(at_ns) if at_ns > now_ns && self.has_clocks() => {
@@ -182,7 +192,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
 
     /// Posts a buffer for each that was used.
     fn post(&self, queue: &Queue<'h>) -> Result<(), Over> {
-        while queue.posted.borrow().len() < Card::IGB.posted as usize {
+        while queue.posted.borrow().len() < self.nic.network.card.posted as usize {
             let data = DataFrom::Kmalloc(FRAME_BYTES + self.rules.shared_info);
             let skb = self.alloc_skb(HeadKind::Plain, data)?;
             queue.posted.borrow_mut().push_back(skb);
@@ -194,7 +204,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
     fn answer(&self, answer: &Answer, mut skb: Skb<'h>) {
         (skb.linear, skb.bytes) = (answer.bytes, answer.bytes);
         let own = self.side(answer.to);
-        self.protocol(self.tcp_ps * 3 / 8);
+        self.protocol(self.tcp_ps * 3 / 8 + self.nic.network.packet_ps);
         self.touch(own, SocketLine::State, Access::Write);
         for skb in own.unacked.take() {
             self.put_skb(skb);
