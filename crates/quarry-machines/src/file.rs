@@ -143,7 +143,7 @@ impl Reader<'_> {
             caches: raw.cache,
         };
         self.check_order(&machine)?;
-        Ok(machine)
+        Ok(machine.with_protocols())
     }
 
     fn locks(&self, text: &str) -> Result<LockKind, MachineError> {
@@ -242,7 +242,7 @@ impl Reader<'_> {
             let missing = Key::ALL.iter().find(|(key, of, _)| {
                 *of == section
                     && section != "network"
-                    && *key != Key::Bus
+                    && !matches!(key, Key::Bus | Key::UnixMessage | Key::TcpSegment)
                     && costs[*key as usize].is_none()
                     && has(*key, topology, caches).is_ok()
             });

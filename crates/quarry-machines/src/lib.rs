@@ -39,6 +39,9 @@
 //! l1 = { cycles = 4, low = 4, high = 5, source = "where this is from" }
 //! dirty_cluster = { ns = 50, low = 44, high = 53, source = "from memory", unverified = true }
 //!
+//! [work]                # unix_message and tcp_segment may be left out
+//! # ...
+//!
 //! [network]             # may be left out: gigabit cards of 2010 (Machine::with_network)
 //! interrupt_every = { ns = 20000, low = 20000, high = 20000, source = "ethtool -c" }
 //! queues = { queues = 1, low = 1, high = 1, source = "/proc/interrupts" }
@@ -49,13 +52,13 @@
 
 mod bundled;
 mod cost;
+mod defaults;
 mod draw;
 mod error;
 mod file;
 mod key;
 mod machine;
 mod model;
-mod network;
 mod text;
 
 pub use bundled::{BUNDLED, DEFAULT_MACHINE};
