@@ -7,7 +7,7 @@ use crate::others::{Nearest, nearest};
 use crate::results::Results;
 use crate::setting::Mode;
 use crate::show::{Plot, Table, band};
-use crate::spec::{ClaimSpec, row};
+use crate::spec::{ClaimSpec, is_missed, row};
 use crate::threads::Thread;
 
 /// Verdict on a claim.
@@ -80,7 +80,7 @@ pub struct Claim {
     pub before: Option<Verdict>,
     /// Reason why the claim does not hold; empty if it does, or has no verdict.
     pub cause: &'static str,
-    /// The single change of machine or load that brings a claim that does not hold nearest; null if none was tried.
+    /// The single change of machine or load with which a figure that is not in its range comes nearest; null if none was tried.
     pub nearest: Option<Nearest>,
 }
 
@@ -180,9 +180,9 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
             Verdict::Fails | Verdict::Undecided => spec.cause,
             _ => "",
         },
-        nearest: match verdict {
-            Verdict::Fails | Verdict::Undecided => nearest(&(thread.others)(), &spec, results),
-            _ => None,
+        nearest: match is_missed(&spec, results) {
+            true => nearest(&(thread.others)(), &spec, results),
+            false => None,
         },
     }
 }

@@ -221,7 +221,7 @@ impl Plan {
         runs
     }
 
-    /// The runs with the threads' single changes, of the experiments of claims that do not hold.
+    /// The runs with the threads' single changes, of the experiments of claims whose figures are missed.
     fn elsewhere(&self, others: &[Vec<Other>], results: &[Results]) -> Vec<Run> {
         let mut runs = Vec::new();
         for (thread, (of_thread, results)) in self.threads.iter().zip(results).enumerate() {

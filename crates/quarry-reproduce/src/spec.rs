@@ -88,9 +88,9 @@ pub(crate) fn is_settled(spec: &ClaimSpec, results: &Results) -> bool {
     sides.count() > 1 || below.max(above) >= FAILS_AFTER
 }
 
-/// True if some arm has the figure outside of its range.
+/// True if the figure with all constants at their own values is outside of its range.
 pub(crate) fn is_missed(spec: &ClaimSpec, results: &Results) -> bool {
     let [from, to] = spec.range;
-    let mut figures = results.arms().filter_map(&spec.figure);
-    figures.any(|figure| !(from..=to).contains(&figure))
+    let figure = (spec.figure)(results.values());
+    figure.is_some_and(|figure| !(from..=to).contains(&figure))
 }
