@@ -478,7 +478,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Gives the free objects of all caches back to their slabs, also from CPUs, and the empty slabs of all caches to the page
-    /// allocator ([`Cache::shrink`]). Does nothing while another thread has the list of caches.
+    /// allocator. Does nothing while another thread has the list of caches.
     pub fn shrink(&self) {
         let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(caches) = self.system.caches.lock(self.machine()) {
