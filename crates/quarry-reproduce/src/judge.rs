@@ -7,7 +7,7 @@ use crate::others::{Nearest, nearest};
 use crate::results::Results;
 use crate::setting::Mode;
 use crate::show::{Plot, Table, band};
-use crate::spec::{ClaimSpec, is_missed, row};
+use crate::spec::{ClaimSpec, Sides, is_missed, row};
 use crate::threads::Thread;
 
 /// Verdict on a claim.
@@ -150,18 +150,15 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
     let figures = results.arms().filter_map(&spec.figure);
     let figures: Vec<f64> = figures.collect();
     let measured = (spec.figure)(results.values());
-    let [from, to] = spec.range;
-    let is_true = |figure: &&f64| (from..=to).contains(*figure);
-    let true_arms = figures.iter().filter(is_true).count();
-    let below = figures.iter().filter(|figure| **figure < from).count();
+    let sides = Sides::of(&spec, figures.iter().copied());
     let all = figures.len();
     let due_arms = results.due(&spec.figure);
     let verdict = match measured {
         _ if all < due_arms => Verdict::Incomplete,
         None => Verdict::NotRun,
-        Some(_) if true_arms == all => Verdict::Holds,
+        Some(_) if sides.inside == all => Verdict::Holds,
+        Some(_) if sides.inside == 0 && sides.count() == 1 => Verdict::Fails,
         // Figures on both sides of the range say nothing either.
-        Some(_) if true_arms == 0 && (below == 0 || below == all) => Verdict::Fails,
         Some(_) => Verdict::Undecided,
     };
     Claim {
@@ -172,7 +169,7 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
         range: spec.range,
         measured,
         band: measured.map(|value| band(value, &figures)),
-        true_arms: [true_arms, all],
+        true_arms: [sides.inside, all],
         due_arms,
         verdict,
         before: before(thread.name, spec.id, mode),

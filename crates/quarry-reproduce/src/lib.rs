@@ -11,7 +11,7 @@
 //! claim's verdict was before is kept next to it, so that a change shows. Runs end where the verdict is found: a figure that was
 //! inside and outside is undecided whatever comes, and nine arms on one side are enough to fail.
 //!
-//! Of a claim that does not hold the full mode also tries single changes of machine and load that the publication does
+//! Where a figure misses its range, the full mode also tries single changes of machine and load that the publication does
 //! not rule out ([`Nearest`]). They change no verdict.
 //!
 //! Nothing is fitted to a thread's table but what [`Thread::taken`] says.

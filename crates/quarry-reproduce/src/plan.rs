@@ -1,7 +1,6 @@
 //! Plans: the experiments that run in each arm, and running them.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,16 +171,12 @@ impl Plan {
     /// state and [`FIRST_DRAWS`] draws; then eight at a time.
     fn waves(&self) -> Vec<Vec<usize>> {
         let [draws, seeds, states] = self.arms().map(|count| count as usize);
-        let (states, draws) = (
-            seeds + 1..=seeds + states,
-            seeds + states + 1..=seeds + states + draws,
-        );
-        let first = |of: RangeInclusive<usize>, count: usize| of.take(count);
-        let wave: Vec<usize> = (first(1..=seeds, 1).chain(first(states.clone(), 1)))
-            .chain(first(draws.clone(), FIRST_DRAWS))
-            .collect();
-        let rest = (1..=*draws.end()).filter(|arm| !wave.contains(arm));
-        let rest: Vec<usize> = rest.collect();
+        let (first_state, first_draw) = (seeds + 1, seeds + states + 1);
+        let all = seeds + states + draws;
+        let wave = (1..first_state).take(1);
+        let wave = wave.chain((first_state..first_draw).take(1));
+        let wave: Vec<usize> = wave.chain((first_draw..=all).take(FIRST_DRAWS)).collect();
+        let rest: Vec<usize> = (1..=all).filter(|arm| !wave.contains(arm)).collect();
         let mut waves = vec![vec![0], wave];
         waves.extend(rest.chunks(8).map(<[usize]>::to_vec));
         waves

@@ -68,29 +68,45 @@ impl ClaimSpec {
 /// Arms on one side of its range after which a claim fails: no further arm can make it hold.
 const FAILS_AFTER: usize = 9;
 
-/// True if no further arm changes the verdict: the figure was in its range and outside of it, or on both its sides, or
-/// on one side for long enough.
-pub(crate) fn is_settled(spec: &ClaimSpec, results: &Results) -> bool {
-    let [from, to] = spec.range;
-    let figures = results.arms().filter_map(&spec.figure);
-    let (mut inside, mut below, mut above) = (0, 0, 0);
-    for figure in figures {
-        let count = match figure {
-            _ if figure < from => &mut below,
-            _ if figure > to => &mut above,
-            _ => &mut inside,
-        };
-        *count += 1;
+/// Arms by the side of its range on which a claim's figure is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sides {
+    pub(crate) inside: usize,
+    pub(crate) below: usize,
+    pub(crate) above: usize,
+}
+
+impl Sides {
+    /// Counts them; what is no number is not in any range.
+    pub(crate) fn of(spec: &ClaimSpec, figures: impl IntoIterator<Item = f64>) -> Self {
+        let [from, to] = spec.range;
+        let mut sides = Self::default();
+        for figure in figures {
+            let side = match figure {
+                _ if (from..=to).contains(&figure) => &mut sides.inside,
+                _ if figure < from => &mut sides.below,
+                _ => &mut sides.above,
+            };
+            *side += 1;
+        }
+        sides
     }
-    let sides = [inside, below, above]
-        .into_iter()
-        .filter(|&count| count > 0);
-    sides.count() > 1 || below.max(above) >= FAILS_AFTER
+
+    /// Sides that some arm is on.
+    pub(crate) fn count(self) -> usize {
+        let each = [self.inside, self.below, self.above].into_iter();
+        each.filter(|&arms| arms > 0).count()
+    }
+}
+
+/// True if no further arm changes the verdict: the figure was on two sides, or outside on one for long enough.
+pub(crate) fn is_settled(spec: &ClaimSpec, results: &Results) -> bool {
+    let sides = Sides::of(spec, results.arms().filter_map(&spec.figure));
+    sides.count() > 1 || sides.below.max(sides.above) >= FAILS_AFTER
 }
 
 /// True if the figure with all constants at their own values is outside of its range.
 pub(crate) fn is_missed(spec: &ClaimSpec, results: &Results) -> bool {
-    let [from, to] = spec.range;
-    let figure = (spec.figure)(results.values());
-    figure.is_some_and(|figure| !(from..=to).contains(&figure))
+    let sides = Sides::of(spec, (spec.figure)(results.values()));
+    sides.below + sides.above > 0
 }
