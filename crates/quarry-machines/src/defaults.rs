@@ -58,8 +58,14 @@ const GIGABIT: [Default; 4] = [
     ),
 ];
 
+/// True if files may leave a cost out, since it is here.
+pub(crate) fn has(key: Key) -> bool {
+    let mut all = PROTOCOLS.iter().chain(&GIGABIT);
+    all.any(|(known, ..)| *known == key)
+}
+
 impl Machine {
-    /// The same machine with gigabit cards of 2010, as far as its file does not describe its network.
+    /// The same machine with gigabit cards of 2010, unless its file describes its network.
     #[must_use]
     pub fn with_network(self) -> Self {
         self.with_missing(&GIGABIT)

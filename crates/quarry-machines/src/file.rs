@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::cost::{Cost, Unit};
+use crate::defaults;
 use crate::draw::Draw;
 use crate::error::MachineError;
 use crate::key::Key;
@@ -241,8 +242,8 @@ impl Reader<'_> {
             }
             let missing = Key::ALL.iter().find(|(key, of, _)| {
                 *of == section
-                    && section != "network"
-                    && !matches!(key, Key::Bus | Key::UnixMessage | Key::TcpSegment)
+                    && *key != Key::Bus
+                    && !defaults::has(*key)
                     && costs[*key as usize].is_none()
                     && has(*key, topology, caches).is_ok()
             });
