@@ -131,6 +131,31 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
     unsafe { sequence!("nop", area, cpus, slot0, SHIFT) }
 }
 
+/// A word of the calling thread's area, `AT` bytes from its start.
+///
+/// # Safety
+///
+/// `area` is the distance of a `struct rseq` from the thread pointer, as the C library reports it, and `AT` names a word
+/// of its first 32 bytes.
+#[inline(always)]
+unsafe fn word<const AT: usize>(area: isize) -> u32 {
+    let word: u32;
+    // SAFETY: by the caller's contract the area is there; the load has no effect.
+    unsafe {
+        asm!(
+            "mrs {thread}, tpidr_el0",
+            "add {thread}, {thread}, {area}",
+            "ldr {word:w}, [{thread}, #{at}]",
+            area = in(reg) area,
+            at = const AT,
+            thread = out(reg) _,
+            word = out(reg) word,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    word
+}
+
 /// The CPU number in the calling thread's area; above `i32::MAX` if it is not registered.
 ///
 /// # Safety
@@ -138,42 +163,19 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
 /// `area` is the distance of a `struct rseq` from the thread pointer, as the C library reports it.
 #[inline(always)]
 pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
-    let cpu: u32;
-    // SAFETY: by the caller's contract the area is there; the load has no effect.
-    unsafe {
-        asm!(
-            "mrs {thread}, tpidr_el0",
-            "add {thread}, {thread}, {area}",
-            "ldr {cpu:w}, [{thread}, #4]",
-            area = in(reg) area,
-            thread = out(reg) _,
-            cpu = out(reg) cpu,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    cpu
+    // SAFETY: the caller vouches for the area.
+    unsafe { word::<4>(area) }
 }
 
-/// True if the sequence that the calling thread armed last is still in its area.
+/// True if the sequence that the calling thread armed last is still in its area. The low half of its address says so.
 ///
 /// # Safety
 ///
 /// As for [`cpu_id`].
 #[inline(always)]
 pub(crate) unsafe fn is_armed(area: isize) -> bool {
-    let armed: usize;
-    // SAFETY: by the caller's contract the area is there; the load has no effect.
-    unsafe {
-        asm!(
-            "mrs {armed}, tpidr_el0",
-            "add {armed}, {armed}, {area}",
-            "ldr {armed}, [{armed}, #8]",
-            area = in(reg) area,
-            armed = out(reg) armed,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    armed != 0
+    // SAFETY: the caller vouches for the area.
+    unsafe { word::<8>(area) != 0 }
 }
 
 /// Never knows an id.
