@@ -109,13 +109,16 @@ pub(crate) fn architecture_of_uname(text: &str) -> Option<&'static str> {
 }
 
 /// Ends of releases by which distributions name the architecture.
-const SUFFIXES: [(&str, &str); 13] = [
+const SUFFIXES: [(&str, &str); 16] = [
     ("x86_64", "x86_64"),
     ("amd64", "x86_64"),
     ("aarch64", "aarch64"),
+    ("aarch64+16k", "aarch64"),
     ("aarch64+64k", "aarch64"),
     ("arm64", "aarch64"),
+    ("arm64-16k", "aarch64"),
     ("powerpc64le", "ppc64le"),
+    ("powerpc64le-64k", "ppc64le"),
     ("powerpc64", "ppc64"),
     ("ppc64le", "ppc64le"),
     ("ppc64", "ppc64"),
@@ -381,6 +384,10 @@ mod tests {
         assert_eq!(
             architecture_of_release("6.1.0-50-powerpc64le"),
             Some("ppc64le")
+        );
+        assert_eq!(
+            architecture_of_release("6.12.117+deb13-arm64-16k"),
+            Some("aarch64")
         );
         assert_eq!(architecture_of_release("5.4.0-42-generic"), None);
         assert_eq!(architecture_of_release("5.4-myarm64"), None);

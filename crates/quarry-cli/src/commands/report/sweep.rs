@@ -60,8 +60,8 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
 
 /// Columns that every file of rows has.
 const NAMED: [&str; 3] = ["cell", "status", "input"];
-/// Columns that tell the runs of one cell apart.
-const OF_RUNS: [&str; 4] = ["design", "era", "page_size", "cpus"];
+/// Columns that tell the runs of one cell apart; a design is named with its release.
+const OF_RUNS: [&str; 3] = ["design", "page_size", "cpus"];
 
 /// True for the columns that a page has: all others stay unread, as a fleet's rows are large.
 fn is_read(name: &str) -> bool {
@@ -72,6 +72,7 @@ fn is_read(name: &str) -> bool {
     };
     NAMED.contains(&name)
         || OF_RUNS.contains(&name)
+        || name == "era"
         || name == "error"
         || name.starts_with("asked.")
         || name.starts_with("set.")
@@ -157,22 +158,22 @@ fn findings(cells: &Cells<'_>, sweep: Option<&Sweep<'_>>) -> Vec<String> {
         .collect()
 }
 
-/// The findings and the settings, for a terminal.
+/// The findings, the hosts and the settings, for a terminal.
 pub(crate) fn summary(rows: Rows) -> anyhow::Result<View> {
-    let rows = with_short_inputs(rows);
+    let rows = with_names(rows);
     let cells = Cells::of(&rows);
     let sweep = cells.sweep(&rows)?;
     let mut view = View::new("Sweep");
     view.findings = findings(&cells, sweep.as_ref());
-    Ok(sweep
+    let sections = sweep
         .iter()
-        .map(sweep_settings::section)
-        .fold(view, View::with))
+        .flat_map(|sweep| [hosts(sweep), sweep_settings::section(sweep)]);
+    Ok(sections.fold(view, View::with))
 }
 
 /// The page of the rows.
 pub(crate) fn page(rows: Rows) -> anyhow::Result<View> {
-    let rows = with_short_inputs(rows);
+    let rows = with_names(rows);
     let cells = Cells::of(&rows);
     let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
     let mut page = View::new(match ask {
@@ -201,8 +202,18 @@ pub(crate) fn page(rows: Rows) -> anyhow::Result<View> {
     Ok(page)
 }
 
-/// The rows, with inputs without their folders where the names differ.
-fn with_short_inputs(mut rows: Rows) -> Rows {
+/// The rows, with inputs without their folders where the names differ, and designs with their releases.
+fn with_names(mut rows: Rows) -> Rows {
+    if let (Some(_), Some(_)) = (rows.column("design"), rows.column("era")) {
+        let all = (0..rows.rows()).map(|at| rows.row(at));
+        let designs = all.map(|row| match (row.text("design"), row.text("era")) {
+            ("", _) => None,
+            (design, "") => Some(design.to_string()),
+            (design, era) => Some(format!("{design}@{era}")),
+        });
+        let designs = Column::Text(designs.collect());
+        rows.insert(0, Field::new("design", Kind::Text, ""), designs);
+    }
     let names: Vec<&str> = (0..rows.rows())
         .map(|at| rows.row(at).text("input"))
         .collect();

@@ -11,13 +11,12 @@ use quarry_view::{Grid, is_chance};
 use super::regret::{self, Regret};
 
 /// Axes on which a user chooses; the others are circumstances of a case, such as its CPUs.
-const CHOICES: [&str; 7] = [
+const CHOICES: [&str; 6] = [
     "asked.release",
     "asked.design",
     "asked.page_size",
     "asked.debug",
     "design",
-    "era",
     "page_size",
 ];
 
@@ -91,7 +90,7 @@ impl<'a> Sweep<'a> {
         // A setting that a host cannot have is none to choose.
         let chosen = rows.iter().zip(&values).map(|(rows, values)| {
             let of = rows.iter().zip(values);
-            of.map(|(row, value)| value.filter(|_| row.is_none_or(can_be)))
+            of.map(|(row, value)| value.filter(|_| row.is_none_or(|row| can_be(figure, row))))
                 .collect()
         });
         let chosen: Vec<Vec<_>> = chosen.collect();
@@ -124,21 +123,25 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// False for a setting that the host of a row cannot have.
+    pub(crate) fn can_be(&self, row: FrameRow<'_>) -> bool {
+        can_be(self.figure, row)
+    }
+
     /// The figure of a row with its bounds.
     pub(crate) fn value(&self, row: FrameRow<'_>) -> Option<regret::Value> {
         value_of(self.figure, row)
     }
 }
 
-/// False for pages that no kernel of the host's architecture has; of an unknown architecture, for pages unlike its own.
-pub(crate) fn can_be(row: FrameRow<'_>) -> bool {
-    let Some(pages) = row.number("page_size") else {
+/// False for pages that no kernel of the host's architecture has. A figure that is compared with nothing is of a load, which
+/// may run on any machine.
+fn can_be(figure: Figure, row: FrameRow<'_>) -> bool {
+    let (Some(_), Some(pages)) = (figure.now, row.number("page_size")) else {
         return true;
     };
-    match page_sizes(row.text("input.architecture")) {
-        Some(sizes) => sizes.iter().any(|size| *size as f64 == pages),
-        None => row.number("input.page_size").is_none_or(|own| own == pages),
-    }
+    page_sizes(row.text("input.architecture"))
+        .is_none_or(|sizes| sizes.iter().any(|size| *size as f64 == pages))
 }
 
 /// The mean of a figure over rows of several seeds, with the ends of all; `None` without any.

@@ -2,7 +2,7 @@
 
 use quarry_view::frame::FrameRow;
 
-use super::sweep_cases::{Sweep, can_be};
+use super::sweep_cases::Sweep;
 use crate::units::{counted, median, signed};
 
 /// Settings that a sentence names.
@@ -50,7 +50,7 @@ pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
         let (now, value) = (row.number(now)?, sweep.value(row)?);
         Some(Change {
             input,
-            can_be: can_be(row),
+            can_be: sweep.can_be(row),
             now,
             low: value.low - now,
             middle: value.middle - now,
@@ -62,20 +62,33 @@ pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
     changes
 }
 
+/// Changes by each setting that a host can have, of the hosts that can have it.
+fn possible(sweep: &Sweep<'_>) -> impl Iterator<Item = (usize, Vec<Change>)> {
+    let of = |setting| changes(sweep, setting).into_iter().filter(|of| of.can_be);
+    let all = (0..sweep.settings.len()).map(move |setting| (setting, of(setting).collect()));
+    all.filter(|(_, changes): &(usize, Vec<Change>)| !changes.is_empty())
+}
+
+/// Change of all hosts together.
+fn sum(changes: &[Change]) -> f64 {
+    changes.iter().map(|change| change.middle).sum()
+}
+
 /// The setting under which all hosts that can have it together grow most.
 pub(crate) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
-    let possible = |setting| changes(sweep, setting).into_iter().filter(|of| of.can_be);
-    let all = (0..sweep.settings.len()).map(|setting| (setting, possible(setting).collect()));
-    let some = all.filter(|(_, changes): &(usize, Vec<Change>)| !changes.is_empty());
-    let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
-    some.max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
+    possible(sweep).max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
+}
+
+/// The setting under which they together shrink most.
+fn least(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
+    possible(sweep).min_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
 }
 
 /// Settings that no host can have, in a sentence.
 pub(crate) fn impossible(sweep: &Sweep<'_>) -> Option<String> {
     let settings = (0..sweep.settings.len()).filter(|setting| {
         let rows = || sweep.rows.iter().filter_map(|of| of[*setting]);
-        rows().next().is_some() && !rows().any(can_be)
+        rows().next().is_some() && !rows().any(|row| sweep.can_be(row))
     });
     let names: Vec<String> = settings.map(|setting| sweep.name(setting)).collect();
     let named = names
@@ -97,28 +110,39 @@ pub(crate) fn impossible(sweep: &Sweep<'_>) -> Option<String> {
     })
 }
 
-/// Hosts that grow, and which most, in a sentence.
+/// Hosts that grow, and which most, in a sentence; where none does under any setting, those that shrink.
 pub(crate) fn finding(sweep: &Sweep<'_>) -> Option<String> {
-    let (setting, changes) = greatest(sweep)?;
-    let first = changes.first()?;
+    let most = greatest(sweep)?;
+    let grows = most.1.iter().any(|change| change.middle > 0.0);
+    let (setting, changes) = match grows {
+        true => most,
+        false => least(sweep)?,
+    };
     let name = sweep.name(setting);
+    // The first grows most; the last shrinks most.
+    let extreme = if grows {
+        changes.first()
+    } else {
+        changes.last()
+    }?;
     if changes.len() == 1 {
         return Some(format!(
             "{} changes most with {name}: by {}.",
-            sweep.inputs[first.input],
-            first.bytes()
+            sweep.inputs[extreme.input],
+            extreme.bytes()
         ));
     }
     // Hosts that have these settings already say nothing of them.
     let others: Vec<&Change> = changes.iter().filter(|change| !change.is_none()).collect();
     let same = changes.len() - others.len();
     let host = sweep.host();
-    let greatest = match sweep.settings.len() {
-        1 => format!("With {name},"),
-        _ => format!("All together need most with {name}: there"),
+    let all = match (sweep.settings.len(), grows) {
+        (1, _) => format!("With {name},"),
+        (_, true) => format!("All together need most with {name}: there"),
+        (_, false) => format!("All together need least with {name}: there"),
     };
     let Some(of) = Growth::of(&others) else {
-        return Some(format!("{greatest} no change is expected for any {host}."));
+        return Some(format!("{all} no change is expected for any {host}."));
     };
     let same = match same {
         0 => String::new(),
@@ -127,15 +151,17 @@ pub(crate) fn finding(sweep: &Sweep<'_>) -> Option<String> {
             counted(same, host)
         ),
     };
+    let (does, count, surely, end) = match grows {
+        true => ("grow", of.grow, of.surely, "grows"),
+        false => ("shrink", of.shrink, of.surely_shrink, "shrinks"),
+    };
     Some(format!(
-        "{greatest} {} of {} grow, {} of them nine times in ten; the median changes by {:+.1} %, and {} grows by the most \
+        "{all} {count} of {} {does}, {surely} of them nine times in ten; the median changes by {:+.1} %, and {} {end} by the most \
          memory, {}.{same}",
-        of.grow,
         counted(others.len(), host),
-        of.surely,
         of.median_percent,
-        sweep.inputs[first.input],
-        first.bytes(),
+        sweep.inputs[extreme.input],
+        extreme.bytes(),
     ))
 }
 
@@ -145,8 +171,11 @@ pub(crate) struct Growth {
     pub(crate) most_percent: f64,
     /// Number of the host with the most.
     pub(crate) most: usize,
-    /// Hosts that are expected to grow.
+    /// Hosts that are expected to grow, and to shrink.
     grow: usize,
+    shrink: usize,
+    /// Hosts that shrink at the upper end of what is likely, too.
+    surely_shrink: usize,
     /// Hosts that grow at the lower end of what is likely, too, and those that do so at the upper one.
     pub(crate) surely: usize,
     pub(crate) maybe: usize,
@@ -161,11 +190,15 @@ impl Growth {
         let mut percents: Vec<f64> = changes.iter().map(|change| change.percent()).collect();
         percents.sort_by(f64::total_cmp);
         let grows = |bound: fn(&Change) -> f64| changes.iter().filter(|of| bound(of) > 0.0).count();
+        let shrinks =
+            |bound: fn(&Change) -> f64| changes.iter().filter(|of| bound(of) < 0.0).count();
         Some(Self {
             median_percent: median(&percents),
             most_percent: most.percent(),
             most: most.input,
             grow: grows(|change| change.middle),
+            shrink: shrinks(|change| change.middle),
+            surely_shrink: shrinks(|change| change.high),
             surely: grows(|change| change.low),
             maybe: grows(|change| change.high),
         })

@@ -7,8 +7,8 @@ use quarry_view::{Cell, Level, Section, Spec, column};
 use serde_json::{Value, json};
 
 use super::regret::Regret;
-use super::sweep_cases::{Sweep, can_be};
-use super::sweep_growth::{Growth, changes};
+use super::sweep_cases::Sweep;
+use super::sweep_growth::{Change, Growth, changes};
 
 /// A setting over all cases.
 struct Line<'a> {
@@ -24,6 +24,15 @@ struct Line<'a> {
     impossible: usize,
 }
 
+/// Changes of the hosts that can have the setting; of all if none can.
+fn possible_first(changes: &[Change]) -> Vec<&Change> {
+    let possible: Vec<&Change> = changes.iter().filter(|of| of.can_be).collect();
+    match possible.is_empty() {
+        true => changes.iter().collect(),
+        false => possible,
+    }
+}
+
 /// All settings: those with the least worst regret first, then those without one.
 fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
     let of = |setting: usize, regret: Option<&'a Regret>| {
@@ -34,7 +43,7 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
         };
         Line {
             setting,
-            growth: Growth::of(&changes(sweep, setting).iter().collect::<Vec<_>>()),
+            growth: Growth::of(&possible_first(&changes(sweep, setting))),
             regret,
             best: sweep.values.iter().filter(is_best).count(),
             missing: sweep
@@ -45,7 +54,7 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
             impossible: sweep
                 .rows
                 .iter()
-                .filter(|of| of[setting].is_some_and(|row| !can_be(row)))
+                .filter(|of| of[setting].is_some_and(|row| !sweep.can_be(row)))
                 .count(),
         }
     };
@@ -61,7 +70,7 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
 
 /// Settings of a sweep.
 pub(crate) const SETTINGS: Spec = Spec {
-    title: "Settings by regret",
+    title: "Settings",
     rows: "",
     first: 20,
     columns: || {
