@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
-use crate::commands::trace_info::Orphans;
+use crate::commands::trace_info::{Orphans, alive};
 use crate::{input, output, terminal, units};
 
 /// Arguments.
@@ -140,17 +140,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Objects and blocks that are alive at the end, or that their number is unknown.
-fn alive(meta: &TraceMeta) -> String {
-    let orphans = Orphans::of(meta);
-    match (orphans.never_freed_objects, orphans.never_freed_pages) {
-        (None, None) => "unknown".to_string(),
-        (objects, pages) => units::count(objects.unwrap_or(0) + pages.unwrap_or(0)),
-    }
-}
-
 fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
     let orphans = &meta.orphans;
+    let known = Orphans::of(meta);
+    let of_all = known.never_freed_objects;
+    let of_pages = known.never_freed_pages.map(|blocks| blocks as f64);
     let mut text = format!(
         "{}: {} of {} rows, {:.3} s\n\
          frees of what was not seen allocated: {}; implied frees: {}; alive at the end: {}\n",
@@ -160,7 +154,10 @@ fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
         meta.duration_ns() as f64 / 1e9,
         units::count(orphans.unknown_frees()),
         units::count(orphans.implied_frees()),
-        alive(meta),
+        alive(
+            of_all.map(|all| format!("{} objects", units::count(all))),
+            of_pages
+        ),
     );
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));

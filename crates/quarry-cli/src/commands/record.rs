@@ -119,10 +119,10 @@ pub(crate) struct Report<'a> {
     lost_events: u64,
     /// Allocations that have a call stack; 0 without `--stacks`.
     with_stack: u64,
-    /// Seconds that the command ran.
+    /// Seconds of the load: those that the command ran, or that `--duration` asked for.
     seconds: f64,
-    /// `events` over `seconds`.
-    events_per_second: f64,
+    /// Nanoseconds from the first row to the last: before and after the load the kernel's reports are read.
+    duration_ns: u64,
     /// Bytes of the trace.
     bytes_out: u64,
     /// Release of this kernel.
@@ -260,7 +260,7 @@ fn print(
                 lost_events: lost,
                 with_stack: meta.stack_rows,
                 seconds,
-                events_per_second: events as f64 / seconds,
+                duration_ns: meta.duration_ns(),
                 bytes_out: recording.bytes_out,
                 kernel: meta.kernel.as_deref(),
                 page_size: meta.page_size,
@@ -277,10 +277,10 @@ fn print(
         );
     }
     let mut text = format!(
-        "{output}: {} rows ({} events recorded) in {seconds:.3} s ({}/s), {} lost, {} on {} CPUs, {}\n",
+        "{output}: {} rows ({} events recorded) in {:.3} s, {seconds:.3} s of them the load's; {} lost, {} on {} CPUs, {}\n",
         units::count(meta.rows),
         units::count(events),
-        units::count((events as f64 / seconds) as u64),
+        meta.duration_ns() as f64 / 1e9,
         units::count(lost),
         meta.kernel.as_deref().unwrap_or("unknown kernel"),
         meta.cpus,

@@ -1,6 +1,7 @@
 //! A recording, as JSON outputs describe it.
 
 use quarry_trace::TraceMeta;
+use quarry_view::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -108,5 +109,14 @@ impl Orphans {
             never_freed_pages: meta.knows_live_pages().then_some(pages),
             page_order_mismatches: orphans.page_order_mismatches,
         }
+    }
+}
+
+/// Objects and page blocks that are alive; what is not known is left out.
+pub(crate) fn alive(objects: Option<String>, blocks: Option<f64>) -> String {
+    let blocks = blocks.map(|blocks| format!("{} page blocks", count(blocks as u64)));
+    match objects.into_iter().chain(blocks).collect::<Vec<_>>() {
+        none if none.is_empty() => "unknown".to_string(),
+        some => some.join("; "),
     }
 }

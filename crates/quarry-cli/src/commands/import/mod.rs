@@ -261,8 +261,8 @@ pub(crate) struct Summary<'a> {
     peak_live_objects: Option<u32>,
     /// Most bytes asked for by live objects at once; null if that is unknown, as `assumptions` says.
     peak_live_bytes: Option<u64>,
-    /// Most pages alive at once; null if that is unknown, as `assumptions` says.
-    peak_live_pages: Option<u64>,
+    /// Most page blocks alive at once; null if that is unknown, as `assumptions` says.
+    peak_live_page_blocks: Option<u32>,
     /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
     missing_events: Option<String>,
     /// Caches.
@@ -306,7 +306,7 @@ impl<'a> Summary<'a> {
             first_skipped: meta.first_skipped.as_deref(),
             peak_live_objects: meta.knows_live_objects().then_some(meta.object_slots),
             peak_live_bytes: meta.knows_live_objects().then_some(meta.peak_bytes_req),
-            peak_live_pages: meta.knows_live_pages().then_some(meta.peak_pages),
+            peak_live_page_blocks: meta.knows_live_pages().then_some(meta.page_slots),
             missing_events: meta.missing_events(),
             caches: meta.canonical_caches().count(),
             time_steps_back: meta.time_steps_back,

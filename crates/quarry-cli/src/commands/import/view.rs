@@ -6,6 +6,8 @@ use quarry_view::value::{at, list, number, text};
 use quarry_view::{Doc, Section, Spec, View, column};
 use serde_json::{Value, json};
 
+use crate::commands::trace_info::alive;
+
 /// Tables of an import.
 pub(crate) const TABLES: [Spec; 2] = [FACTS, EVENTS];
 
@@ -35,9 +37,10 @@ const FACTS: Spec = Spec {
             .worded(|of| {
                 let [objects, blocks] = ["objects", "pages"]
                     .map(|kind| number(of, &format!("orphans.never_freed_{kind}")));
-                let objects = objects.map(|all| format!("{} objects", count(all as u64)));
-                let blocks = blocks.map(|all| format!("{} page blocks", count(all as u64)));
-                known([objects, blocks], ", ")
+                alive(
+                    objects.map(|all| format!("{} objects", count(all as u64))),
+                    blocks,
+                )
             }),
             column("lost events", "lost_events", Count),
             column("ignored events", "other_events other_event_names", Text).worded(ignored),
@@ -45,16 +48,17 @@ const FACTS: Spec = Spec {
             column("first skipped", "first_skipped", Text).rare(),
             column(
                 "peak alive",
-                "peak_live_objects peak_live_bytes peak_live_pages",
+                "peak_live_objects peak_live_bytes peak_live_page_blocks",
                 Text,
             )
             .worded(|of| {
-                let [objects, pages] =
-                    ["peak_live_objects", "peak_live_pages"].map(|path| number(of, path));
+                let [objects, blocks] =
+                    ["peak_live_objects", "peak_live_page_blocks"].map(|path| number(of, path));
                 let asked = bytes(whole(of, "peak_live_bytes"));
-                let objects = objects.map(|all| format!("{} objects, {asked}", count(all as u64)));
-                let pages = pages.map(|all| format!("{} pages", count(all as u64)));
-                known([objects, pages], "; ")
+                alive(
+                    objects.map(|all| format!("{} objects, {asked} asked for", count(all as u64))),
+                    blocks,
+                )
             }),
             column("size", "bytes_out bytes_per_event", Text).worded(|of| {
                 let per_event = number(of, "bytes_per_event").unwrap_or(0.0);
@@ -139,15 +143,6 @@ fn finding(of: &Value) -> String {
         counted(whole(of, "events") as usize, "event"),
         count(whole(of, "lost_events")),
     )
-}
-
-/// The figures that are known.
-fn known(figures: [Option<String>; 2], between: &str) -> String {
-    let known: Vec<String> = figures.into_iter().flatten().collect();
-    match known.is_empty() {
-        true => "unknown".to_string(),
-        false => known.join(between),
-    }
 }
 
 fn whole(of: &Value, path: &str) -> u64 {

@@ -6,6 +6,8 @@ use quarry_view::value::{at, list, merged, number, text};
 use quarry_view::{Column, Doc, Section, Spec, View, column, grouped};
 use serde_json::{Value, json};
 
+use crate::commands::trace_info::alive;
+
 /// Tables of an input.
 pub(crate) const TABLES: [Spec; 7] = [FACTS, EVENTS, PROCESSES, SITES, CACHES, FLAGS, SLABS];
 
@@ -52,7 +54,9 @@ const FACTS: Spec = Spec {
                 "trace.peak_live_objects trace.peak_live_bytes trace.peak_live_page_blocks",
                 Text,
             )
-            .about("Allocated in the recording: each at its own peak.")
+            .about(
+                "Allocated in the recording, the recorder's own with them: each at its own peak. `callers` counts the load's.",
+            )
             .worded(|of| {
                 of_trace(of, |of| match number(of, "peak_live_objects") {
                     Some(objects) => alive(
@@ -221,15 +225,6 @@ fn counted(trace: &Value) -> Vec<Value> {
     }
     counted.push(json!({"event": "rows", "count": trace["rows"]}));
     counted
-}
-
-/// Objects and page blocks that are alive; what is not known is left out.
-fn alive(objects: Option<String>, blocks: Option<f64>) -> String {
-    let blocks = blocks.map(|blocks| format!("{} page blocks", count(blocks as u64)));
-    match objects.into_iter().chain(blocks).collect::<Vec<_>>() {
-        none if none.is_empty() => "unknown".to_string(),
-        some => some.join("; "),
-    }
 }
 
 fn whole(of: &Value, path: &str) -> u64 {
