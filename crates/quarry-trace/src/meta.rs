@@ -208,6 +208,24 @@ impl TraceMeta {
         self.recorder_pids.contains(&pid)
     }
 
+    /// The part of the machine's events that a recording has, such as `only events of threads called make are here`, if it
+    /// is of some tasks alone or a filter took some of them.
+    #[must_use]
+    pub fn part_of_tasks(&self) -> Option<&str> {
+        let filtered = [
+            "(of processes",
+            "(of threads",
+            " of processes",
+            " of threads",
+        ];
+        let said = self.assumptions.iter().find(|said| {
+            let is_filtered = said.starts_with("only a part of a recording ");
+            said.starts_with("only events ")
+                || is_filtered && filtered.iter().any(|by| said.contains(by))
+        })?;
+        said.split(':').next()
+    }
+
     /// The part of the recording that is the load's: [`TraceMeta::load`], else from the first snapshot (zoneinfo,
     /// if there is none) to the last. With one report it ends with the last row. `None` without any.
     #[must_use]

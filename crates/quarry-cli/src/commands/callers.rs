@@ -284,8 +284,21 @@ fn notes(name: &str, meta: &TraceMeta, totals: &Totals) -> Vec<String> {
             count(meta.lost_events)
         )
     });
-    let counted = format!("{name}: {}", counted(totals));
-    [Some(counted), left_out, lost]
+    // Neither a part of the tasks nor the time outside of the load is in the numbers.
+    let part = meta.part_of_tasks().map(|part| {
+        format!(
+            "warning: {part}: what other tasks free seems to stay allocated, so that the end tells of no leak"
+        )
+    });
+    let load = match meta.load_part() {
+        Some(load) => {
+            let span = load.until_ns.saturating_sub(load.from_ns);
+            format!(", the load's {:.3} s", span as f64 / 1e9)
+        }
+        None => String::new(),
+    };
+    let counted = format!("{name}{load}: {}", counted(totals));
+    [Some(counted), part, left_out, lost]
         .into_iter()
         .flatten()
         .collect()
@@ -333,9 +346,13 @@ fn finding(meta: &TraceMeta, totals: &Totals, rows: &[Caller]) -> String {
     let last = last.and_then(|last| Some((last, last.end_live_bytes?)));
     match last.filter(|(_, bytes)| *bytes > 0) {
         Some((last, last_bytes)) => text.push_str(&format!(
-            "; at the end {} of {} are alive, {} of that by {}.",
+            "; at the end {} of {} {} alive, {} of that by {}.",
             bytes(end),
             bytes(totals.bytes_alloc),
+            match meta.part_of_tasks() {
+                Some(_) => "seem",
+                None => "are",
+            },
             percent(last_bytes, end),
             last.name,
         )),

@@ -73,10 +73,11 @@ pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
         return placed;
     }
     let mut checked = checked(runs);
-    if let (Some(part), false) = (part_of_tasks(meta), checked.is_empty()) {
+    if let (Some(part), false) = (meta.part_of_tasks(), checked.is_empty()) {
         checked = format!(
-            "{part}, and the reports are of the whole machine: the difference is what others allocated and freed, no \
-             error of the prediction; record all tasks to check it. {checked}"
+            "{}, and the reports are of the whole machine: the difference is what others allocated and freed, no \
+             error of the prediction; record all tasks to check it. {checked}",
+            capital(part)
         );
     }
     match (unranked(meta), checked.is_empty()) {
@@ -85,23 +86,6 @@ pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
         (None, true) => finding(meta, runs),
         (None, false) => checked,
     }
-}
-
-/// The part of the machine's events that a recording has, if it is of some tasks alone or a filter took some of them.
-fn part_of_tasks(meta: &TraceMeta) -> Option<String> {
-    let filtered = [
-        "(of processes",
-        "(of threads",
-        " of processes",
-        " of threads",
-    ];
-    let said = meta.assumptions.iter().find(|said| {
-        let is_filtered = said.starts_with("only a part of a recording ");
-        said.starts_with("only events ")
-            || is_filtered && filtered.iter().any(|by| said.contains(by))
-    })?;
-    let part = said.split(':').next().unwrap_or(said);
-    Some(capital(part))
 }
 
 /// A sentence with its first letter as a capital one.

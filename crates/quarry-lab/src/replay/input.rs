@@ -218,8 +218,12 @@ impl Input {
     pub fn check_reports(&mut self) -> Result<(), LabError> {
         let snapshots = self.reports("snapshot");
         let Some(last) = snapshots.get(1) else {
+            let (part, tasks) = match self.file.meta().part_of_tasks() {
+                Some(part) => (format!(", as {part}"), "all tasks"),
+                None => (String::new(), "it"),
+            };
             return Err(LabError::Usage(format!(
-                "{} does not have what its kernel held at both ends: record it with quarry record, or add \
+                "{} does not have what its kernel held at both ends{part}: record {tasks} with quarry record, or add \
                  snapshots with quarry import --before --after or quarry filter --before --after",
                 self.name
             )));
