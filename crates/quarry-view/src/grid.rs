@@ -20,6 +20,9 @@ pub const IDENTITY: &[&str] = &[
     "set",
     "load",
     "size",
+    "groups",
+    "clients",
+    "pairs",
     "pattern",
     "workload",
     "machine",
@@ -232,6 +235,7 @@ impl<'a, R> Grid<'a, R> {
             match plain(&axis.name).as_str() {
                 "design" | "file" | "driver" | "input" | "set" => text,
                 "release" => format!("Linux {text}"),
+                "CPUs" if text == "1" => "1 CPU".to_string(),
                 name @ ("pages" | "CPUs") => format!("{text} {name}"),
                 name if axis.name.starts_with("set.") => format!("{name}={text}"),
                 name => format!("{name} {text}"),

@@ -161,7 +161,13 @@ fn loads_run_on_real_threads() {
         assert!(run["per_second"].as_f64().unwrap() > 0.0);
     }
     let both = stdout("run hackbench -g 1,2 -f 2 -l 20 --host --rounds 1 --design slub");
-    assert_has(&both, &["hackbench 1, 4 threads", "hackbench 2, 8 threads"]);
+    assert_has(
+        &both,
+        &[
+            "hackbench with 1 group, 4 threads",
+            "hackbench with 2 groups, 8 threads",
+        ],
+    );
     let text = stdout("run tcp_rr -n 1 -l 20ms --host --rounds 1 --design slub");
     assert!(text.contains("slub@6.17, again"), "{text}");
     let both = quarry("run tbench 1 --host --cpus 2");

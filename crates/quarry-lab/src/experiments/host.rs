@@ -6,7 +6,7 @@ use quarry_view::{Grid, Spec, column};
 use serde_json::Value;
 
 use super::{Workload, apart, of, tables};
-use crate::experiments::load::fast_path;
+use crate::experiments::load::{self, SIZES, fast_path};
 
 pub(super) const TABLES: [Spec; 1] = [RUNS];
 
@@ -49,10 +49,9 @@ pub(super) const HOST: Workload = Workload {
         let note = |group: &Vec<Value>| {
             let first = group.first()?;
             Some(format!(
-                "{} {}, {} threads on {} CPUs of this computer: medians of {} rounds in turn. What the last column differs \
+                "{}, {} threads on {} CPUs of this computer: medians of {} rounds in turn. What the last column differs \
                  by is chance.",
-                text(first, "load"),
-                of(first, "size"),
+                load::named(first),
                 of(first, "last.threads"),
                 of(first, "last.cpus"),
                 of(first, "rounds"),
@@ -60,11 +59,11 @@ pub(super) const HOST: Workload = Workload {
         };
         groups(grid).iter().filter_map(note).collect()
     },
-    sections: |grid| tables(grid, &RUNS, &["file", "load", "size"]),
+    sections: |grid| tables(grid, &RUNS, &[&["file", "load"], &SIZES[..]].concat()),
 };
 
 fn groups(grid: &Grid<'_>) -> Vec<Vec<Value>> {
-    let groups = apart(grid, &["file", "load", "size"]).into_iter();
+    let groups = apart(grid, &[&["file", "load"], &SIZES[..]].concat()).into_iter();
     groups.map(|(_, arms)| arms).collect()
 }
 
@@ -94,7 +93,7 @@ fn told_apart(group: &[Value]) -> String {
     };
     let name = |arm| text(arm, "design");
     let [low, high] = range(null, "against_first_range");
-    let load = format!("{} {}", text(first, "load"), of(first, "size"));
+    let load = load::named(first);
     let chance = format!("{} again differs by {low:+.1} to {high:+.1} %", name(first));
     let others = group.get(1..group.len() - 1).unwrap_or_default();
     let rounds = of(first, "rounds");

@@ -1,7 +1,7 @@
 //! The classic loads.
 
 use quarry_view::Form::{Bytes, Count, Lines, Number, Rate, Share, Text};
-use quarry_view::value::{list, text};
+use quarry_view::value::{list, number, text};
 use quarry_view::{Grid, Section, Spec, column};
 use quarry_work::load::{PAGE_ALLOCATOR, SLAB_SLOW};
 use serde_json::Value;
@@ -64,14 +64,46 @@ const PROFILE: Spec = Spec {
 
 pub(super) const LOAD: Workload = Workload {
     charts: &["per_second", "cpu_us"],
-    told: |grid| most(grid, tail),
+    told: |grid| most(grid, tail, printed),
     notes,
     sections: |grid| {
-        let mut sections = tables(grid, &RUNS, &["size", "cpus", "page_size"]);
+        let mut sections = tables(grid, &RUNS, &[&SIZES[..], &["cpus", "page_size"]].concat());
         sections.extend(profiles(grid));
         sections
     },
 };
+
+/// What the size of each load counts.
+pub(super) const SIZES: [&str; 3] = ["groups", "clients", "pairs"];
+
+/// Runs whose sizes have the name of what they count.
+pub(super) fn sized(mut runs: Vec<Value>) -> Vec<Value> {
+    for run in &mut runs {
+        let name = match text(run, "load") {
+            "hackbench" => "groups",
+            "tbench" => "clients",
+            "tcp_rr" => "pairs",
+            _ => continue,
+        };
+        if run["size"].is_number() {
+            run[name] = run["size"].take();
+        }
+    }
+    runs
+}
+
+/// The size of a load and what it counts, such as `hackbench with 4 groups`.
+pub(super) fn named(run: &Value) -> String {
+    let load = text(run, "load");
+    let size = SIZES
+        .into_iter()
+        .find_map(|name| Some((name, number(run, name)?)));
+    match size {
+        Some((name, 1.0)) => format!("{load} with 1 {}", name.trim_end_matches('s')),
+        Some((name, size)) => format!("{load} with {size} {name}"),
+        None => load.to_string(),
+    }
+}
 
 /// The column of allocations on the fast path.
 pub(super) fn fast_path(hits: &'static str) -> quarry_view::Column {
@@ -109,6 +141,14 @@ fn result(run: &Value) -> String {
         }
         "tbench" => format!("{:.2} MB/s", of(run, "mb_per_second")),
         _ => format!("{rate:.0} /s"),
+    }
+}
+
+/// The result beside the rate, where the program prints another figure than that.
+fn printed(run: &Value) -> String {
+    match text(run, "load") {
+        "hackbench" | "tbench" => format!(" ({})", result(run)),
+        _ => String::new(),
     }
 }
 
@@ -166,7 +206,8 @@ fn notes(grid: &Grid<'_>) -> Vec<String> {
         ),
         _ => format!("Counted after a warm-up, of {least:.0} to {most:.0} % of what was done."),
     });
-    if grid.runs.len() > 1 {
+    let has_seeds = runs().any(|run| run["seeds"].is_number());
+    if grid.runs.len() > 1 && !has_seeds {
         told.push(
             "One seed: others may order designs otherwise; --sensitivity tells, or --seed."
                 .to_string(),
@@ -204,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_tail_of_a_run_orders_nothing() {
-        let told = |runs: &[Value]| most(&Grid::of(runs), tail);
+        let told = |runs: &[Value]| most(&Grid::of(runs), tail, |_| String::new());
         let (slub, sheaf) = (run("slub", 60, 9.0, 3e6), run("sheaf", 50, 10.0, 2e6));
         assert_eq!(
             told(&[slub.clone(), sheaf.clone()]),

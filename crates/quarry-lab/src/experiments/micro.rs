@@ -39,7 +39,7 @@ const RUNS: Spec = Spec {
 
 pub(super) const MICRO: Workload = Workload {
     charts: &["per_second", "object_ns"],
-    told: |grid| most(grid, |_| None),
+    told: |grid| most(grid, |_| None, |_| String::new()),
     notes: |_| Vec::new(),
     sections: |grid| tables(grid, &RUNS, &["pattern", "kmalloc", "page_size"]),
 };

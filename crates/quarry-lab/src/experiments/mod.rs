@@ -60,7 +60,7 @@ pub fn view(docs: &[Doc]) -> View {
         return View::default();
     };
     let workload = Workload::of(first);
-    let all = host::named(runs(docs));
+    let all = load::sized(host::named(runs(docs)));
     let grid = Grid::of(&all);
     let mut view = View::new(format!("quarry {}", first.command()));
     view.findings = (workload.told)(&grid);
@@ -115,8 +115,12 @@ fn tables(grid: &Grid<'_>, spec: &Spec, names: &[&str]) -> Vec<Section> {
 }
 
 /// Names the design that does most of all that did the same, in a sentence for each of these groups. A run about which
-/// `doubt` has words orders nothing: the sentence has these instead.
-fn most(grid: &Grid<'_>, doubt: impl Fn(&Value) -> Option<String>) -> Vec<String> {
+/// `doubt` has words orders nothing: the sentence has these instead. `also` has what follows the rate.
+fn most(
+    grid: &Grid<'_>,
+    doubt: impl Fn(&Value) -> Option<String>,
+    also: impl Fn(&Value) -> String,
+) -> Vec<String> {
     // What an option with a list changes is another question.
     let has_asked = grid.runs.iter().any(|(run, _)| run["asked"].is_object());
     let is_compared = |name: &str| name == "design" || name == "file" && !has_asked;
@@ -131,29 +135,29 @@ fn most(grid: &Grid<'_>, doubt: impl Fn(&Value) -> Option<String>) -> Vec<String
             true => design(run),
             false => grid.label(places, &compared),
         };
-        (about, (name, of(run, "per_second"), doubt(run)))
+        let per_second = of(run, "per_second");
+        let told = format!("{}{}", rate(per_second), also(run));
+        (about, (name, per_second, told, doubt(run)))
     });
     let told = grouped(named).into_iter().map(|(about, mut runs)| {
         if let Some((name, reason)) = runs
             .iter()
-            .find_map(|(name, _, it)| Some((name, it.as_ref()?)))
+            .find_map(|(name, .., it)| Some((name, it.as_ref()?)))
         {
             return format!("{about}no order of designs: {name} {reason}");
         }
-        runs.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+        runs.sort_by(|(_, a, ..), (_, b, ..)| b.total_cmp(a));
         match runs.as_slice() {
-            [(first, most, _), .., (_, least, _)] if (most - least).abs() <= most * 0.001 => {
-                format!(
-                    "{about}designs do the same within 0.1 %, {first} {}.",
-                    rate(*most)
-                )
+            [(first, most, told, _), .., (_, least, ..)]
+                if (most - least).abs() <= most * 0.001 =>
+            {
+                format!("{about}designs do the same within 0.1 %, {first} {told}.")
             }
-            [(first, most, _), .., (last, least, _)] => format!(
-                "{about}{first} does most, {}, {:.2} times {last}.",
-                rate(*most),
+            [(first, most, told, _), .., (last, least, ..)] => format!(
+                "{about}{first} does most, {told}, {:.2} times {last}.",
                 most / least.max(f64::MIN_POSITIVE)
             ),
-            [(only, most, _)] => format!("{about}{only} does {}.", rate(*most)),
+            [(only, _, told, _)] => format!("{about}{only} does {told}."),
             [] => String::new(),
         }
     });
