@@ -156,6 +156,19 @@ impl Meanings {
         if found.is_empty() {
             found = self.fields_named(&name);
         }
+        // The first words of columns, such as `9 in 10` of `9 in 10 from`.
+        if found.is_empty() && name.contains(' ') {
+            let begins = |column: &&Column| {
+                let label = normal(&column.name);
+                label
+                    .strip_prefix(&name)
+                    .is_some_and(|rest| rest.starts_with(' '))
+            };
+            for table in &self.tables {
+                let named = table.columns.iter().filter(begins);
+                found.extend(named.map(|column| self.row(table, column)));
+            }
+        }
         if found.is_empty() {
             found = self.in_map(&name);
         }
@@ -249,7 +262,7 @@ impl Meanings {
     }
 
     /// The three names with the fewest letters to change.
-    fn nearest(&self, name: &str) -> Vec<&str> {
+    fn nearest(&self, name: &str) -> Vec<String> {
         let name = normal(name);
         let rows = self.tables.iter().flat_map(|table| &table.columns);
         let rows = rows.map(|column| column.name.as_ref());
@@ -264,7 +277,8 @@ impl Meanings {
             .collect();
         ranked.sort();
         ranked.dedup();
-        ranked.into_iter().take(3).map(|(.., of)| of).collect()
+        let nearest = ranked.into_iter().take(3);
+        nearest.map(|(.., of)| of.replace('\n', " ")).collect()
     }
 }
 
@@ -347,6 +361,9 @@ mod tests {
             "node_list",
             "blocks from DMA",
             "process (5 of 36)",
+            "9 in 10",
+            "regret",
+            "implied frees",
             "slub@6.17 4 KiB pages 2 CPUs",
         ] {
             assert!(!meanings.find(name).is_empty(), "{name}");

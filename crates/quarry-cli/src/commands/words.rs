@@ -44,4 +44,23 @@ pub(crate) const WORDS: &[Words] = &[
             of("CPUs", "cpus", ""),
         ]
     }),
+    ("sweep", "Words of sweeps", "", || {
+        vec![word(
+            "regret",
+            "What a setting needs beyond the best setting of the same case: its worst and its mean over all cases say what it \
+             costs to use it for all of them.",
+        )]
+    }),
+    ("info", "Words of recordings", "trace", || {
+        vec![
+            word(
+                "implied frees",
+                "Frees without an event that a later event proved: the importer inserted a row for each.",
+            ),
+            word(
+                "frees of nothing",
+                "Calls of kfree() without an object. They are events, and have no row.",
+            ),
+        ]
+    }),
 ];
