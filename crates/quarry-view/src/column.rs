@@ -240,7 +240,9 @@ impl Form {
             }
             Self::Of(_) | Self::Share => format!("{:.1} %", number * 100.0),
             // Not "-0.0".
-            Self::Ratio => format!("{:+.1} %", (number * 1000.0).round() / 10.0 + 0.0),
+            // A small loss keeps its sign.
+            Self::Ratio if number == 0.0 => "+0.0 %".to_string(),
+            Self::Ratio => format!("{:+.1} %", (number * 1000.0).round() / 10.0),
             Self::Rate => units::rate(number),
             Self::Ns => format!("{number:.1}"),
             Self::Ms => format!("{:.3}", number / 1e6),

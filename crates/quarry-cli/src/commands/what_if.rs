@@ -130,7 +130,7 @@ fn one(args: &Args, page: &output::PageArgs, asked: &WhatIf, kept: Kept<'_>) -> 
     let report = Report {
         snapshot: SnapshotInfo::of(&snapshot),
         settings: output::Given::of(asked),
-        finding: whatif::finding(&predictions),
+        finding: whatif::finding(&snapshot, &predictions),
         runs: &predictions,
     };
     if let Some(kept) = kept {

@@ -56,7 +56,7 @@ impl<'a> Answer<'a> {
             page_size: last.page_bytes,
             cpus: last.present_cpus,
             guesses: known::guesses(last),
-            is_excerpt: last.excerpt.is_some(),
+            is_excerpt: last.is_part(),
             finding: finding.collect::<Vec<_>>().join(" "),
             notes: head(look, last)
                 .into_iter()
@@ -102,29 +102,32 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
             in_brackets(cache.slab_bytes, look.slab_bytes)
         )
     });
-    let all = snapshot.excerpt.and_then(|excerpt| {
-        let of_head = excerpt.totals.and_then(|totals| {
-            let all = match (totals.object_bytes, totals.num_objs) {
-                (0, 0) => return None,
-                (0, count) => format!("{count} objects"),
-                (all, _) => format!("{} of objects", bytes(all)),
-            };
-            let caches = match totals.caches {
-                0 => String::new(),
-                caches => format!(" in {caches} caches"),
-            };
-            Some(format!("{all}{caches}, by its head"))
+    let all = snapshot
+        .is_part()
+        .then_some(snapshot.excerpt)
+        .and_then(|excerpt| {
+            let of_head = excerpt.and_then(|of| of.totals).and_then(|totals| {
+                let all = match (totals.object_bytes, totals.num_objs) {
+                    (0, 0) => return None,
+                    (0, count) => format!("{count} objects"),
+                    (all, _) => format!("{} of objects", bytes(all)),
+                };
+                let caches = match totals.caches {
+                    0 => String::new(),
+                    caches => format!(" in {caches} caches"),
+                };
+                Some(format!("{all}{caches}, by its head"))
+            });
+            of_head.or_else(|| {
+                let slab = snapshot.meminfo_slab_bytes?;
+                Some(format!("{} by meminfo's Slab", bytes(slab)))
+            })
         });
-        of_head.or_else(|| {
-            let slab = snapshot.meminfo_slab_bytes?;
-            Some(format!("{} by meminfo's Slab", bytes(slab)))
-        })
-    });
     let rows = snapshot.slabinfo.rows.len();
-    let of_which = match (snapshot.form, snapshot.excerpt) {
+    let of_which = match (snapshot.form, snapshot.is_part()) {
         (Form::Unable, _) => format!(" of the {} that could not grow", counted(rows, "cache")),
-        (_, Some(_)) => format!(" of the {} listed", counted(rows, "cache")),
-        (_, None) => String::new(),
+        (_, true) => format!(" of the {} listed", counted(rows, "cache")),
+        (_, false) => String::new(),
     };
     let at_most = if look.cpus_are_untold { "at most " } else { "" };
     let listed = all.map_or_else(String::new, |all| {

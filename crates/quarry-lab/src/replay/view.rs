@@ -184,8 +184,7 @@ const COMPARED: Spec = Spec {
     columns: || {
         vec![
             column("cache", "name aliases", Text).worded(merged),
-            column("difference", "slab_bytes", Bytes)
-                .about("Most bytes in any run less the least."),
+            column("spread", "slab_bytes", Bytes).about("Most bytes in any run less the least."),
         ]
     },
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quarry_snapshot::Snapshot;
 use quarry_view::Form;
-use quarry_view::units::{bytes, count, signed};
+use quarry_view::units::{bytes, count, counted, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -80,9 +80,21 @@ pub fn about(snapshot: &Snapshot, predictions: &[Prediction]) -> Vec<String> {
     told
 }
 
-/// The answer to one question; of several the ends of what is predicted.
+/// The answer to one question; of several the ends of what is predicted. Of a list that is not whole it says what it lacks.
 #[must_use]
-pub fn finding(predictions: &[Prediction]) -> String {
+pub fn finding(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
+    let told = of_all(predictions);
+    match (snapshot.unlisted_bytes(), told.is_empty()) {
+        (0, _) | (_, true) => told,
+        (unlisted, false) => format!(
+            "{told} That is of the {} listed; {} of meminfo's Slab are not in it.",
+            counted(snapshot.slabinfo.rows.len(), "cache"),
+            bytes(unlisted)
+        ),
+    }
+}
+
+fn of_all(predictions: &[Prediction]) -> String {
     let by_bytes = |told: &&Prediction| told.bytes.predicted_bytes;
     let ends = predictions
         .iter()
@@ -102,7 +114,7 @@ pub fn finding(predictions: &[Prediction]) -> String {
         let sum = Sum::of(told);
         format!(
             "{} ({}) with {}{set}, {} pages and {}",
-            sum.size(sum.all.bytes.predicted_bytes),
+            bytes(sum.all.bytes.predicted_bytes),
             sum.change(sum.all.bytes.predicted_bytes),
             told.design,
             bytes(told.page_size),
@@ -118,7 +130,7 @@ pub fn finding(predictions: &[Prediction]) -> String {
     format!(
         "{} {} now; predicted is {} at least and {} at most: {certain}.",
         low.of_whom(" is"),
-        low.size(low.all.observed_bytes),
+        bytes(low.all.observed_bytes),
         told(least),
         told(most)
     )
@@ -135,17 +147,17 @@ fn answer(told: &Prediction) -> String {
         bytes(told.page_size),
         cpus(told)
     );
-    let now = format!("{} {} now", sum.of_whom(""), sum.size(observed));
+    let now = format!("{} {} now", sum.of_whom(""), bytes(observed));
     if all.bytes.ends() == [observed; 3] {
         return format!("{now}, the same with {to}: nothing differs.");
     }
     format!(
         "{now}, {} ({}) with {to}; nine times in ten between {} ({}) and {} ({}).",
-        sum.size(all.bytes.predicted_bytes),
+        bytes(all.bytes.predicted_bytes),
         sum.change(all.bytes.predicted_bytes),
-        sum.size(all.bytes.likely_low_bytes),
+        bytes(all.bytes.likely_low_bytes),
         sum.change(all.bytes.likely_low_bytes),
-        sum.size(all.bytes.likely_high_bytes),
+        bytes(all.bytes.likely_high_bytes),
         sum.change(all.bytes.likely_high_bytes),
     )
 }
@@ -175,13 +187,6 @@ impl Sum {
         match self.is_of_guests {
             true => format!("{} guest{plural}:", count(self.all.count)),
             false => format!("Slab memory{verb}"),
-        }
-    }
-
-    fn size(&self, of: u64) -> String {
-        match self.is_of_guests {
-            true => bytes(of),
-            false => format!("{:.1} MiB", of as f64 / f64::from(1 << 20)),
         }
     }
 

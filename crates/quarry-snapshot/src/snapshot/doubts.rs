@@ -117,6 +117,12 @@ impl Snapshot {
         ))
     }
 
+    /// True if the list is not whole: it is an excerpt, or meminfo's `Slab` has far more.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.excerpt.is_some() || self.unlisted_bytes() > 0
+    }
+
     /// Bytes of meminfo's `Slab` beyond the list if it is not whole: of caches that it lacks, or of kmallocs beyond the largest
     /// class. 0 of a whole list, which lacks these kmallocs alone.
     #[must_use]
