@@ -205,6 +205,10 @@ impl Recording {
     }
 
     /// The events as a stream of Arrow.
+    ///
+    /// >>> events = quarry.Recording.open("kv").events()
+    /// >>> events.columns[:3]
+    /// ['time_ns', 'cpu', 'pid']
     fn events(&self) -> Events {
         Events::of(self.input.file.clone(), &self.input.name)
     }
@@ -248,7 +252,10 @@ impl Recording {
     }
 
     /// Who spoils blocks of memory: a row for each first page of the kernel in a block of the machine's huge page or of
-    /// 1 GiB that had none.
+    /// 1 GiB that had none. The recording needs a map of its kernel's memory, which `quarry record` keeps for root.
+    ///
+    /// >>> recording = quarry.Recording.record("mine.parquet", duration=5)  # doctest: +SKIP
+    /// >>> recording.taints()["process"][:2]  # doctest: +SKIP
     fn taints(&self, py: Python<'_>) -> PyResult<PyTable> {
         let found = py.detach(|| Taints::of(&self.input.file, &self.input.snapshots()?));
         let table = PyTable::of(&found.map_err(raised)?.taints, &["time_ns"])?;

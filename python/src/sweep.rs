@@ -214,5 +214,5 @@ pub(crate) fn read_plan(path: PathBuf) -> PyResult<String> {
 pub(crate) fn read_results(py: Python<'_>, folder: PathBuf) -> PyResult<PyTable> {
     let read = || -> Result<_, SweepError> { Folder::open(&folder)?.results(|_| true) };
     let found = py.detach(read).map_err(raised)?;
-    Ok(PyTable::of_table(found.unwrap_or_default()))
+    Ok(PyTable::of_table(found.unwrap_or_default()).shows("sweep"))
 }

@@ -115,6 +115,10 @@ impl PyTable {
 
     /// The first rows as the command shows them; none of rows that no command shows.
     fn view(&self) -> Option<View> {
+        if self.shown == "sweep" {
+            // Rows that were taken from it may have no figure.
+            return quarry_cli::swept(self.table.clone()).ok();
+        }
         let spec = SPECS.iter().find(|(name, _)| *name == self.shown);
         let by = self.shown.strip_prefix("callers ");
         let by = by.and_then(|name| quarry_designs::named("by", &By::ALL, name).ok());

@@ -153,6 +153,15 @@ pub fn text(view: &quarry_view::View) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The answer of a sweep's rows: what the command says of them when it ends.
+///
+/// # Errors
+///
+/// If the rows have no figure that settings are judged by.
+pub fn swept(rows: quarry_sweep::table::Table) -> anyhow::Result<quarry_view::View> {
+    commands::report::sweep::summary(rows)
+}
+
 /// The file with this code: a program, or a library.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
