@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// The checks, and what each of them alone would find. Cheap ones first; the tests last, so that their result ends the log.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 11] = [
     // Layout of the source.
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     // The rules of the project that no compiler knows.
@@ -49,14 +49,14 @@ const STEPS: [Step; 13] = [
     // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
     // pages, and what they do when they are clicked.
     ("page", page::run),
-    // The wheel: results against the command's, stubs, notebooks. Files that its source package lacks.
-    ("python", python::run),
-    // The host's tests on the path that is taken without restartable sequences.
-    ("test-fallback", || {
-        models::fallback().map(|()| Outcome::Done)
+    // The wheel: results against the command's, stubs, notebooks. Files that its source package lacks. The host's tests on
+    // the path that is taken without restartable sequences; sockets of the kernel, and what this kernel says of itself.
+    ("python, test-fallback and root", || {
+        side_by_side(python::run, || {
+            models::fallback()?;
+            models::root()
+        })
     }),
-    // Sockets of the kernel, and what this kernel says of itself.
-    ("root", models::root),
     // Replays against what recorded kernels reported, on recordings too large for the repository.
     ("recordings", models::recordings),
 ];
@@ -94,6 +94,24 @@ fn run_steps(steps: &[&Step], times: &mut Vec<String>) -> Result<Vec<String>> {
         }
     }
     Ok(skipped)
+}
+
+/// Runs two checks at once, each of which leaves a processor idle for most of its time. What they print is mixed by lines.
+fn side_by_side(one: fn() -> Result<Outcome>, other: fn() -> Result<Outcome>) -> Result<Outcome> {
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        (one(), other.join())
+    });
+    let other = other.map_err(|_| anyhow::anyhow!("the second check panicked"))?;
+    let skipped = [one?, other?].into_iter().filter_map(|of| match of {
+        Outcome::Done => None,
+        Outcome::Skipped(reason) => Some(reason),
+    });
+    let skipped: Vec<String> = skipped.collect();
+    Ok(match skipped.is_empty() {
+        true => Outcome::Done,
+        false => Outcome::Skipped(skipped.join("; ")),
+    })
 }
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
@@ -141,6 +159,17 @@ mod tests {
     });
     const FAIL: Step = ("fail", || anyhow::bail!("it does not hold"));
     const NEVER: Step = ("never", || panic!("a step ran after one that failed"));
+
+    #[test]
+    fn of_two_checks_the_one_that_fails_is_told() {
+        let skipped = side_by_side(PASS.1, SKIP.1).unwrap();
+        assert_eq!(skipped, Outcome::Skipped("no such machine".to_owned()));
+        assert_eq!(side_by_side(PASS.1, PASS.1).unwrap(), Outcome::Done);
+        for (one, other) in [(PASS.1, FAIL.1), (FAIL.1, PASS.1)] {
+            let error = side_by_side(one, other).unwrap_err().to_string();
+            assert_eq!(error, "it does not hold");
+        }
+    }
 
     #[test]
     fn skipped_steps_are_listed() {

@@ -98,6 +98,15 @@ fn explore_within(switches: usize, f: impl Fn() + Copy + Send + Sync + 'static) 
     builder.check(move || spawn(f).join().unwrap());
 }
 
+/// Forced switches of a model that is explored in several eras: two in the newest, one in the others, which share most of its
+/// code, unless `QUARRY_SOAK` asks for all.
+fn switches(era: Era, newest: Era) -> usize {
+    match era == newest || std::env::var_os("QUARRY_SOAK").is_some() {
+        true => 2,
+        false => 1,
+    }
+}
+
 /// Three slabs of two objects: `objects[0..4]` fill two without an owner, the others the slab of
 /// CPU 0. Then runs each actor on its own thread, and checks what is left.
 fn model(
@@ -106,7 +115,7 @@ fn model(
     before: &'static [usize],
     actors: &'static [(Me, Does)],
 ) {
-    explore(move || {
+    explore_within(switches(era, Era::V6_18), move || {
         be(me(0));
         let machine = match without {
             None => LoomMachine::new(),

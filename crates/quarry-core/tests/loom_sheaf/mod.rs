@@ -14,7 +14,9 @@ use quarry_core::machine::{Line, LockClass};
 use quarry_core::sheaf::SheafCache;
 
 use super::loom_machine::{LoomMachine, Me, be};
-use super::{CPU0, CPU1, NODE, Objects, alloc, cache, explore_within, finish, free, spawn};
+use super::{
+    CPU0, CPU1, NODE, Objects, alloc, cache, explore_within, finish, free, spawn, switches,
+};
 
 type SheafHeap = Heap<LoomMachine, SheafCache>;
 
@@ -62,7 +64,8 @@ fn model(era: Era, machine: MakeMachine, before: Before, actors: &'static [(Me, 
     let long = actors
         .iter()
         .any(|(_, does)| matches!(does, Does::Flush | Does::Shrink));
-    explore_within(if long { 1 } else { 2 }, move || {
+    let switches = if long { 1 } else { switches(era, Era::V7_0) };
+    explore_within(switches, move || {
         be(CPU0);
         let heap = Arc::new(heap(machine(), era));
         let mut objects: Objects = (0..OBJECTS).map(|_| alloc(&heap).unwrap()).collect();
