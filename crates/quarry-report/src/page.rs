@@ -20,7 +20,7 @@ const VEGA: [&[u8]; 3] = [
 /// Name of the file with the library, with the versions of its parts.
 pub const LIBRARY: &str = "quarry-charts-6.4.0-6.4.3-7.3.0.js";
 /// Sections with a heading from which on a page has a list of them.
-const LISTED: usize = 4;
+const LISTED: usize = 3;
 
 /// Text of the file with the library, for pages of [`html_beside`].
 #[must_use]

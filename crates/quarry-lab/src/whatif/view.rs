@@ -126,7 +126,7 @@ pub fn view(docs: &[Doc]) -> View {
     view
 }
 
-/// Sentences about the snapshot, and what each prediction has besides its numbers.
+/// Sentences about the snapshot, and what of it is guessed.
 fn notes(answer: &Value) -> Vec<String> {
     let texts = |value: &Value, path: &str| -> Vec<String> {
         let texts = list(value, path).iter().filter_map(Value::as_str);
@@ -147,16 +147,15 @@ fn notes(answer: &Value) -> Vec<String> {
     }
     for run in runs {
         let mut more = texts(run, "guessed");
-        more.extend(moved(run));
         more.retain(|note| !told.contains(note));
         told.extend(more);
     }
     told
 }
 
-/// Memory that moves between slabs and the page allocator, and what is not computed.
-fn moved(run: &Value) -> Vec<String> {
-    let design = text(run, "design");
+/// What a prediction has besides its numbers: its farthest bounds, memory that moves between slabs and the page allocator, and
+/// what is not computed.
+fn besides(design: &str, run: &Value) -> Vec<String> {
     let of = |value: &Value, path: &str| number(value, path).unwrap_or(0.0);
     let pages = bytes(of(run, "page_size") as u64);
     let mut told = Vec::new();
@@ -254,7 +253,18 @@ fn predictions(grid: &Grid<'_>) -> Section {
     let now = now.first().copied().flatten().filter(|_| now.len() == 1);
     let paths = ["name", "low", "middle", "high"];
     let chart = Chart::ranges_of("Predicted slab memory", &named, paths, now);
-    Section::new(PREDICTIONS.title).with(chart).with(table)
+    let section = Section::new(PREDICTIONS.title).with(chart).with(table);
+    let mut told: Vec<String> = Vec::new();
+    for (run, places) in &grid.runs {
+        let name = match grid.runs.len() {
+            1 => text(run, "design").to_string(),
+            _ => grid.whole_label(places),
+        };
+        let mut more = besides(&name, run);
+        more.retain(|note| !told.contains(note));
+        told.extend(more);
+    }
+    told.into_iter().fold(section, Section::note)
 }
 
 /// The caches of a prediction, those that change most first.
