@@ -396,6 +396,14 @@ fn facts(first: &Snapshot, last: &Snapshot) -> Vec<String> {
     {
         found.push(format!("{before} and {after} CPUs"));
     }
+    // A kernel decides once how many there can be.
+    if let (Some(before), Some(after)) = (first.nr_cpu_ids, last.nr_cpu_ids)
+        && before != after
+        && first.facts.nr_cpu_ids.is_fact()
+        && last.facts.nr_cpu_ids.is_fact()
+    {
+        found.push(format!("{before} and {after} possible CPUs"));
+    }
     if let (Some(before), Some(after)) = (first.memory_bytes, last.memory_bytes)
         && before.abs_diff(after) > before / 10
     {

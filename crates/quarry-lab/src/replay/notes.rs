@@ -1,5 +1,6 @@
 //! Lines before the tables of a replay: the recording, its part that was replayed, and the state that it began with.
 
+use quarry_core::era::Era;
 use quarry_trace::TraceMeta;
 use quarry_view::units::{bytes, count};
 
@@ -25,6 +26,17 @@ fn about(name: &str, meta: &TraceMeta) -> String {
     )
 }
 
+/// The assumption about the recorded kernel's allocator, where its release had several and no report tells.
+fn own_design(meta: &TraceMeta) -> &'static str {
+    let era = meta.kernel.as_deref().and_then(Era::parse);
+    match era {
+        Some(era) if era <= Era::V6_7 && !meta.has_snapshot() => {
+            "assumed: the recorded kernel has SLUB; events do not tell it from SLAB and SLOB, which kernels before 6.8 may have\n"
+        }
+        _ => "",
+    }
+}
+
 /// The trace in a few lines, with what of it was not replayed.
 #[must_use]
 pub fn replayed(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> String {
@@ -34,6 +46,7 @@ pub fn replayed(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }
+    text.push_str(own_design(meta));
     let held = runs.iter().map(|run| run.initial_slab_bytes);
     let states = runs.iter();
     let states = states.map(|run| (run.design, run.era, run.initial.as_deref()));
