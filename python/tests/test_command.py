@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -96,6 +97,20 @@ def test_the_module_needs_nothing(empty, host):
     done = run(empty / "python", "-c", code)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"kernel 5.10" in done.stdout
+
+
+def test_uvx_runs_the_wheel(host, tmp_path):
+    uvx = [sys.executable, "-m", "uv", "tool", "run", "--offline", "--python", sys.executable]
+    kept = {"UV_CACHE_DIR": str(tmp_path / "kept"), "UV_TOOL_DIR": str(tmp_path / "tools")}
+    done = subprocess.run(
+        [*uvx, "--from", str(variable("QUARRY_WHEEL")), "quarry", "look", str(host)],
+        capture_output=True,
+        check=False,
+        env={**os.environ, **kept},
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b" in slabs" in done.stdout
 
 
 def test_the_wheel_says_what_it_is():
