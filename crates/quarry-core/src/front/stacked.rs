@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::CpuKept;
 use crate::design::{Design, Env, FreeError};
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, SlotLock};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
@@ -78,6 +78,20 @@ impl<T: StackFront> CpuKept for T {
         slabs::account_look(env, object);
         // SAFETY: as for `push_step`.
         self.stacks_any_node() && unsafe { push_on_stack(self, env, object) }
+    }
+
+    fn step_slots(&self) -> Option<NonNull<SlotLock>> {
+        self.stacks_any_node().then(|| *self.stacks().slot0())
+    }
+
+    #[inline(always)]
+    unsafe fn push_step_at<M: Machine>(
+        machine: &M,
+        slots: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: as for `push_step`: the caller vouches for the slots.
+        unsafe { machine.percpu_push_stack_afar::<T::State>(slots, object) }
     }
 
     unsafe fn push_local_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
