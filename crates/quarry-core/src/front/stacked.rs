@@ -18,6 +18,9 @@ pub(crate) trait StackFront: Design {
     /// State of a CPU, behind its slot.
     type State: HasStack + CpuStack;
 
+    /// No tunable changes what [`StackFront::stacks_any_node`] says of a cache.
+    const STACKS_STAY: bool;
+
     /// The slots.
     fn stacks(&self) -> &PerCpu<Self::State>;
 
@@ -81,7 +84,7 @@ impl<T: StackFront> CpuKept for T {
     }
 
     fn step_slots(&self) -> Option<NonNull<SlotLock>> {
-        self.stacks_any_node().then(|| *self.stacks().slot0())
+        (T::STACKS_STAY && self.stacks_any_node()).then(|| *self.stacks().slot0())
     }
 
     #[inline(always)]

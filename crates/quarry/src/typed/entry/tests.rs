@@ -1,6 +1,7 @@
 use quarry_core::geometry::CacheFlags;
 use quarry_core::machine::Cpus as _;
 use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
 
 use super::*;
 use crate::{Builder, Cache};
@@ -30,6 +31,10 @@ fn entries_have_the_stacks_of_caches_that_check_nothing() {
     let flags = CacheFlags::DEBUG_DEFAULT;
     let debugged = Cache::with_flags(&heap, "debugged", flags).expect("a cache");
     assert!(!has_stacks(&debugged));
+    // A tunable says whose objects its queues take.
+    let queued = Builder::<Slubq>::new().memory_bytes(64 << 20).build();
+    let queued = Cache::<u64, Slubq>::new(&queued.expect("a heap"), "queued");
+    assert!(queued.expect("a cache").raw.cpu_stacks().is_none());
     // The second object comes from the stack that the first one's free put it on.
     let address = |object: &crate::Owned<u64>| std::ptr::from_ref(&**object).addr();
     let first = plain.alloc(1).expect("memory");
