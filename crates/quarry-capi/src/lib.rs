@@ -41,7 +41,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use quarry::{
-    Builder, CallSite, Caller, DefaultDesign, Error, Hardening, HostHeap, ProcessHeap, Report,
+    Builder, CallSite, Caller, DefaultDesign, Error, Hardening, HostHeap, LibraryReports,
+    ProcessHeap,
 };
 
 static HEAP: ProcessHeap = ProcessHeap::configured(debugging);
@@ -58,8 +59,7 @@ fn debug_letters() -> Option<&'static str> {
     unsafe { CStr::from_ptr(letters) }.to_str().ok()
 }
 
-/// The process ends with its first mistake.
-static ENDS: AtomicBool = AtomicBool::new(false);
+static REPORTS: LibraryReports = LibraryReports::new("libquarry");
 
 /// The measures against mistakes that the environment asks for. A wish that cannot be read ends the process: it would go on
 /// without.
@@ -78,16 +78,6 @@ fn hardening() -> Hardening {
     })
 }
 
-/// Writes a report, with the program's own code that made the call.
-#[cold]
-fn report(report: &Report) {
-    quarry::report_of_library("libquarry", report);
-    if ENDS.load(Ordering::Relaxed) {
-        // SAFETY: ends the process.
-        unsafe { libc::abort() }
-    }
-}
-
 /// Page pools note the code that takes their frames.
 static NOTES: AtomicBool = AtomicBool::new(false);
 
@@ -102,9 +92,8 @@ fn site() -> CallSite {
 
 /// Takes the measures and switches the debugging on that the environment asks for.
 fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
-    let hardening = hardening();
-    ENDS.store(hardening != Hardening::NONE, Ordering::Relaxed);
-    let builder = builder.hardened(hardening).reporter(report);
+    let builder = REPORTS.hardened(builder, hardening());
+    let builder = builder.reporter(|report| REPORTS.write(report));
     let letters = debug_letters();
     let owners = letters.and_then(|letters| letters.split([',', ';']).next());
     NOTES.store(

@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 
 use crate::design::{Design, Env, FreeError};
 use crate::era::Era;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState, SlotLock};
 use crate::page::Pfn;
 use crate::protection::Protections;
 use crate::rcu;
@@ -60,6 +60,25 @@ pub(crate) trait CpuKept: Design {
     unsafe fn push_own_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.push_step(env, object) }
+    }
+
+    /// The slots for [`CpuKept::push_step_at`], if CPUs keep any object of the cache.
+    fn step_slots(&self) -> Option<NonNull<SlotLock>> {
+        None
+    }
+
+    /// [`CpuKept::push_own_step`] by the slots alone.
+    ///
+    /// # Safety
+    ///
+    /// As for [`CpuKept::push_step`]; the slots are those of the object's cache, of the machine and this design.
+    #[inline(always)]
+    unsafe fn push_step_at<M: Machine>(
+        _: &M,
+        _slots: &NonNull<SlotLock>,
+        _object: NonNull<u8>,
+    ) -> bool {
+        false
     }
 
     /// [`CpuKept::push_own_step`] where CPUs keep objects of their own nodes only, for one that is of the running CPU's.

@@ -382,6 +382,10 @@ fn a_reference_and_a_free_exclude_each_other() {
 #[test]
 fn raw_lock_excludes_and_orders() {
     loom::model(|| {
+        #[allow(
+            clippy::arc_with_non_send_sync,
+            reason = "loom's own Arc may go to its threads"
+        )]
         let shared = Arc::new((RawLock::new(), loom::cell::UnsafeCell::new(0)));
         let other = Arc::clone(&shared);
         let work = |shared: &(RawLock, loom::cell::UnsafeCell<u32>), me| {

@@ -41,7 +41,7 @@
 //! * **H1** In one process a slot word is taken either by sequences and [`protocol`], or by
 //!   compare-and-swap, never by both: the mode of a machine is fixed when it is built.
 //! * **H2** If `area` or `id_area` is not 0, `membarrier` can restart sequences; the C library registered its
-//!   threads for them at that distance from the thread pointer. One of both is 0.
+//!   threads for them at that distance from the thread pointer, which `rseq::area` returns, too. One of both is 0.
 //! * **H3** No operation of [`HostMachine`] allocates from the global heap or changes `errno`. So
 //!   it can serve the process's `malloc` and run in a signal handler. Building one looks up two
 //!   symbols with `dlsym`, which may allocate an error message when they are missing.

@@ -345,6 +345,23 @@ fn a_process_reports_at_its_end() {
     assert_eq!(reports.iter().filter(forks).count(), 1, "{reports:?}");
 }
 
+/// Forks meet the locks of hardened caches, guarded mappings and reports, too, also those that a first use takes.
+#[test]
+fn children_of_threads_at_work_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("storm.c", folder.path());
+    for mode in [("QUARRY_HARDENED", "0"), ("QUARRY_HARDENED", "1")] {
+        let output = run(&program, None, mode);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{mode:?}: {} {errors}",
+            output.status
+        );
+        assert_eq!(errors, "", "{mode:?}");
+    }
+}
+
 /// The recording of a process.
 struct Recording {
     process: u64,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use quarry_core::debug::{CallSite, During};
 use quarry_core::design::{Design, FreeError};
@@ -161,23 +162,54 @@ impl<D: Design> HostHeap<D> {
     }
 }
 
-/// Writes a report to the standard error output for a shared library of this name, without a heap: with the code of the
-/// program that made the call, and with the functions or files of the code that allocated and freed the object, where a
-/// report has their addresses.
-pub fn report_of_library(library: &str, report: &Report) {
-    let mut out = TextOut::errors();
-    // A failure to write has nowhere to be reported.
-    let _ = write!(out, "{library}: {report}");
-    let tracks = [("allocated in", report.alloc), ("freed in", report.free)];
-    for (what, track) in tracks {
-        if let Some(address) = track.and_then(|track| track.site.address()) {
-            let _ = write!(out, "\n  {what} {}", Caller::at(address as usize));
+/// The reports of a shared library on the standard error output. With measures against mistakes, the first one ends the process.
+#[derive(Debug)]
+pub struct LibraryReports {
+    library: &'static str,
+    /// The process ends with its first mistake.
+    ends: AtomicBool,
+}
+
+impl LibraryReports {
+    /// Those of a library of this name.
+    #[must_use]
+    pub const fn new(library: &'static str) -> Self {
+        Self {
+            library,
+            ends: AtomicBool::new(false),
         }
     }
-    let caller = Caller::outside().filter(|_| report.during != During::Validate);
-    if let Some(caller) = caller {
-        let _ = write!(out, "\n  called from {caller}");
+
+    /// Has a heap take the measures ([`Builder::hardened`]), and [`LibraryReports::write`] end the process if there are any.
+    #[must_use]
+    pub fn hardened<D: Design>(&self, builder: Builder<D>, hardening: Hardening) -> Builder<D> {
+        self.ends
+            .store(hardening != Hardening::NONE, Ordering::Relaxed);
+        builder.hardened(hardening)
     }
-    let _ = writeln!(out);
-    let _ = out.flush();
+
+    /// Writes a report, without a heap: with the code of the program that made the call, and with the functions or files of
+    /// the code that allocated and freed the object, where a report has their addresses.
+    #[cold]
+    pub fn write(&self, report: &Report) {
+        let mut out = TextOut::errors();
+        // A failure to write has nowhere to be reported.
+        let _ = write!(out, "{}: {report}", self.library);
+        let tracks = [("allocated in", report.alloc), ("freed in", report.free)];
+        for (what, track) in tracks {
+            if let Some(address) = track.and_then(|track| track.site.address()) {
+                let _ = write!(out, "\n  {what} {}", Caller::at(address as usize));
+            }
+        }
+        let caller = Caller::outside().filter(|_| report.during != During::Validate);
+        if let Some(caller) = caller {
+            let _ = write!(out, "\n  called from {caller}");
+        }
+        let _ = writeln!(out);
+        let _ = out.flush();
+        if self.ends.load(Ordering::Relaxed) {
+            // SAFETY: ends the process.
+            unsafe { libc::abort() }
+        }
+    }
 }

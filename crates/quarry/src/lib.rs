@@ -118,7 +118,7 @@ mod typed;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 
-pub use hardened::report_of_library;
+pub use hardened::LibraryReports;
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use kvmalloc::stays_in_place;
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::env::Env;
 use super::error::FreeError;
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Machine, NodeId, SlotLock};
 
 /// Allocation.
 ///
@@ -100,6 +100,22 @@ pub trait Free: Sized {
     unsafe fn free_own_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_fast(env, object) }
+    }
+
+    /// The slots of the CPUs' stacks, if these take any object of the cache. They stay where they are until the cache is
+    /// released. A design without such stacks has none.
+    fn cpu_stacks(&self) -> Option<NonNull<SlotLock>> {
+        None
+    }
+
+    /// [`Free::free_own_fast`] with what [`Free::cpu_stacks`] returned, without a look at the cache.
+    ///
+    /// # Safety
+    ///
+    /// As [`Free::free`]; the slots are those of the object's cache, which is of the machine and of this design.
+    #[inline(always)]
+    unsafe fn push_to<M: Machine>(_: &M, _slots: &NonNull<SlotLock>, _object: NonNull<u8>) -> bool {
+        false
     }
 
     /// Frees an object that [`Free::free_fast`] did not take.

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::CpuFront;
 use crate::design::{Allocate, Env, Free, FreeError};
-use crate::machine::{CpuId, Machine, NodeId, Work, work};
+use crate::machine::{CpuId, Machine, NodeId, SlotLock, Work, work};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::stats::Stat;
@@ -73,6 +73,20 @@ impl<T: CpuFront> Free for T {
     unsafe fn free_own_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.push_own_step(env, object) }
+    }
+
+    fn cpu_stacks(&self) -> Option<NonNull<SlotLock>> {
+        self.step_slots()
+    }
+
+    #[inline(always)]
+    unsafe fn push_to<M: Machine>(
+        machine: &M,
+        slots: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller vouches for the slots, and that the object has no user left.
+        unsafe { T::push_step_at(machine, slots, object) }
     }
 
     // Always: the slow path of heaps is this one, though hardened caches call it, too.

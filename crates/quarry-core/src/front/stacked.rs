@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::CpuKept;
 use crate::design::{Design, Env, FreeError};
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, SlotLock};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
@@ -17,6 +17,9 @@ use crate::stack::HasStack;
 pub(crate) trait StackFront: Design {
     /// State of a CPU, behind its slot.
     type State: HasStack + CpuStack;
+
+    /// No tunable changes what [`StackFront::stacks_any_node`] says of a cache.
+    const STACKS_STAY: bool;
 
     /// The slots.
     fn stacks(&self) -> &PerCpu<Self::State>;
@@ -78,6 +81,20 @@ impl<T: StackFront> CpuKept for T {
         slabs::account_look(env, object);
         // SAFETY: as for `push_step`.
         self.stacks_any_node() && unsafe { push_on_stack(self, env, object) }
+    }
+
+    fn step_slots(&self) -> Option<NonNull<SlotLock>> {
+        (T::STACKS_STAY && self.stacks_any_node()).then(|| *self.stacks().slot0())
+    }
+
+    #[inline(always)]
+    unsafe fn push_step_at<M: Machine>(
+        machine: &M,
+        slots: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: as for `push_step`: the caller vouches for the slots.
+        unsafe { machine.percpu_push_stack_afar::<T::State>(slots, object) }
     }
 
     unsafe fn push_local_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {

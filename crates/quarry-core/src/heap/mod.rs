@@ -17,10 +17,12 @@ mod kmalloc;
 mod merge;
 mod owned;
 mod slow;
+mod stacks;
 mod view;
 
 pub use cache::Cache;
 pub use owned::OwnedObject;
+pub use stacks::CpuStacks;
 pub use view::{CacheView, DestroyError};
 
 use core::any::TypeId;

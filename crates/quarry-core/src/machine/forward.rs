@@ -109,6 +109,10 @@ macro_rules! forward_machine {
                     slot0: &::core::ptr::NonNull<$crate::machine::SlotLock>,
                     object: ::core::ptr::NonNull<u8>
                 ) -> bool;
+                fn percpu_push_stack_afar<L: StackLayout>(
+                    slot0: &::core::ptr::NonNull<$crate::machine::SlotLock>,
+                    object: ::core::ptr::NonNull<u8>
+                ) -> bool;
             }
         }
     };

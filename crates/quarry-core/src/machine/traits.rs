@@ -169,6 +169,23 @@ pub unsafe trait Steps: Slots {
         slot0: &NonNull<SlotLock>,
         object: NonNull<u8>,
     ) -> bool;
+
+    /// [`Steps::percpu_push_stack`] for callers that have just read the addresses of machine and slots, so that a processor
+    /// waits for them. What the step can know without the machine it takes from elsewhere; with the machine at hand that is
+    /// slower.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Steps::percpu_push_stack`].
+    #[inline(always)]
+    unsafe fn percpu_push_stack_afar<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller keeps the same contract.
+        unsafe { self.percpu_push_stack::<L>(slot0, object) }
+    }
 }
 
 /// Threads.

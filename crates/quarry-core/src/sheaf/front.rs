@@ -20,6 +20,8 @@ use crate::slabs;
 impl<K: Kind> StackFront for Sheaves<K> {
     type State = CpuSheaves;
 
+    const STACKS_STAY: bool = true;
+
     #[inline(always)]
     fn stacks(&self) -> &PerCpu<CpuSheaves> {
         &self.cpu

@@ -14,6 +14,8 @@ use crate::protection::Protections;
 impl StackFront for SlabCache {
     type State = CpuArray;
 
+    const STACKS_STAY: bool = true;
+
     #[inline(always)]
     fn stacks(&self) -> &PerCpu<CpuArray> {
         &self.cpu

@@ -15,6 +15,8 @@ use crate::sync::Ordering;
 impl StackFront for Slubq {
     type State = CpuQueue;
 
+    const STACKS_STAY: bool = false;
+
     #[inline(always)]
     fn stacks(&self) -> &PerCpu<CpuQueue> {
         &self.cpu

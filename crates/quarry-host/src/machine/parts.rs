@@ -168,14 +168,17 @@ unsafe impl Slots for HostMachine {
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 macro_rules! step {
     ($machine:ident, $refused:expr, $step:ident::<$layout:ident>($($argument:expr),*)) => {
+        step!($machine, $machine.area, $machine.id_area, $refused, $step::<$layout>($($argument),*))
+    };
+    ($machine:ident, $area:expr, $id_area:expr, $refused:expr, $step:ident::<$layout:ident>($($argument:expr),*)) => {
         if $machine.area != 0 {
-            commits::$step::<$layout, { Self::PERCPU_SHIFT }, false>($machine, $($argument),*)
+            commits::$step::<$layout, { Self::PERCPU_SHIFT }, false>($machine, $area, $($argument),*)
         } else {
             // Also of the test for ids, so that the sequence by numbers is followed by what comes next.
             cold_path();
             match $machine.id_area {
                 0 => $refused,
-                _ => commits::$step::<$layout, { Self::PERCPU_SHIFT }, true>($machine, $($argument),*),
+                _ => commits::$step::<$layout, { Self::PERCPU_SHIFT }, true>($machine, $id_area, $($argument),*),
             }
         }
     };
@@ -231,6 +234,17 @@ unsafe impl Steps for HostMachine {
         let object = object.as_ptr();
         // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
         unsafe { step!(self, false, push_stack::<L>(slot0, object)) }
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_push_stack_afar<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        let (object, area) = (object.as_ptr(), rseq::area());
+        // SAFETY: as for `percpu_push_stack`; the area is the machine's if it has one (H2).
+        unsafe { step!(self, area, area, false, push_stack::<L>(slot0, object)) }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::machine::HostMachine;
 /// address, `$fail` is where a failure jumps to and `$failure` what stands there.
 macro_rules! frame {
     ([$($body:literal,)*], $slot:literal, $slot32:literal, $fail:literal, [$($failure:literal,)*],
-     $machine:expr, $slot0:expr, $shift:expr, $by_id:ident, { $($operand:tt)* }) => {
+     $machine:expr, $area:expr, $slot0:expr, $shift:expr, $by_id:ident, { $($operand:tt)* }) => {
         asm!(
             ".pushsection .data.rel.ro.quarry_rseq, \"aw\", @progbits",
             ".balign 32",
@@ -68,7 +68,7 @@ macro_rules! frame {
             concat!("lock inc qword ptr [", $slot, "]"),
             "jmp 3b",
             ".popsection",
-            area = in(reg) $machine.area_by::<$by_id>(),
+            area = in(reg) $area,
             by_id = const $by_id as u32,
             machine = in(reg) core::ptr::from_ref($machine),
             cpus = const HostMachine::CPUS_AT,
@@ -83,12 +83,12 @@ macro_rules! frame {
 
 /// A sequence with a result, which is 0 if it fails.
 macro_rules! pop {
-    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $by_id:ident, $result:ident,
+    ([$($body:literal,)*], $machine:expr, $area:expr, $slot0:expr, $shift:expr, $by_id:ident, $result:ident,
      { $($operand:tt)* }) => {
         frame!(
             [$($body,)*],
             "{slot}", "{slot:e}", "6f", ["6:", "xor {result:e}, {result:e}", "jmp 5b",],
-            $machine, $slot0, $shift, $by_id,
+            $machine, $area, $slot0, $shift, $by_id,
             { slot = out(reg) _, result = out(reg) $result, $($operand)* }
         )
     };
@@ -97,12 +97,12 @@ macro_rules! pop {
 /// A sequence without a result: a failure returns `false` from the function. A block that may leave
 /// can have no outputs, so its scratch registers are fixed: r11 for the slot, r9 and r10.
 macro_rules! push {
-    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $by_id:ident,
+    ([$($body:literal,)*], $machine:expr, $area:expr, $slot0:expr, $shift:expr, $by_id:ident,
      { $($operand:tt)* }) => {
         frame!(
             [$($body,)*],
             "r11", "r11d", "{failed}", [],
-            $machine, $slot0, $shift, $by_id,
+            $machine, $area, $slot0, $shift, $by_id,
             {
                 failed = label { return false; },
                 out("r9") _,
@@ -118,11 +118,12 @@ macro_rules! push {
 ///
 /// # Safety
 ///
-/// As for [`try_lock`](super::try_lock), whose `area` is that of the machine for `BY_ID`; the slots are
+/// As for [`try_lock`](super::try_lock), whose `area` is the machine's for `BY_ID`; the slots are
 /// laid out as `L` says; every object on their lists holds the address of the next one, or null, `link` bytes from its start.
 #[inline(always)]
 pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
+    area: isize,
     slot0: &NonNull<SlotLock>,
     link: usize,
 ) -> *mut u8 {
@@ -140,7 +141,7 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool
                 "inc qword ptr [{slot} + {pops}]",
                 "mov qword ptr [{slot} + {head}], {next}",
             ],
-            machine, slot0, SHIFT, BY_ID, result,
+            machine, area, slot0, SHIFT, BY_ID, result,
             {
                 head = const L::HEAD,
                 pops = const L::POPS,
@@ -161,6 +162,7 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool
 #[inline(always)]
 pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
+    area: isize,
     slot0: &NonNull<SlotLock>,
     link: usize,
     owner: u32,
@@ -179,7 +181,7 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32, const BY_ID: boo
                 "inc qword ptr [r11 + {pushes}]",
                 "mov qword ptr [r11 + {head}], {object}",
             ],
-            machine, slot0, SHIFT, BY_ID,
+            machine, area, slot0, SHIFT, BY_ID,
             {
                 head = const L::HEAD,
                 owner_at = const L::OWNER,
@@ -203,6 +205,7 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32, const BY_ID: boo
 #[inline(always)]
 pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
+    area: isize,
     slot0: &NonNull<SlotLock>,
 ) -> *mut u8 {
     const { assert!(!L::NARROW, "no step takes narrow entries") }
@@ -221,7 +224,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bo
                 "prefetchw [{next}]",
                 "mov qword ptr [{slot} + {top_at}], {top}",
             ],
-            machine, slot0, SHIFT, BY_ID, result,
+            machine, area, slot0, SHIFT, BY_ID, result,
             {
                 top_at = const L::TOP,
                 base = const L::BASE,
@@ -244,6 +247,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bo
 #[inline(always)]
 pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
+    area: isize,
     slot0: &NonNull<SlotLock>,
     object: *mut u8,
 ) -> bool {
@@ -263,7 +267,7 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32, const BY_ID: b
                     "add r10, 4",
                     "mov qword ptr [r11 + {top_at}], r10",
                 ],
-                machine, slot0, SHIFT, BY_ID,
+                machine, area, slot0, SHIFT, BY_ID,
                 {
                     top_at = const L::TOP,
                     limit = const L::LIMIT,
@@ -288,7 +292,7 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32, const BY_ID: b
                 "add r10, 8",
                 "mov qword ptr [r11 + {top_at}], r10",
             ],
-            machine, slot0, SHIFT, BY_ID,
+            machine, area, slot0, SHIFT, BY_ID,
             {
                 top_at = const L::TOP,
                 limit = const L::LIMIT,

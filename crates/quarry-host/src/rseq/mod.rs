@@ -35,7 +35,7 @@
 
 use core::ffi::{CStr, c_uint};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 
 use crate::os;
 
@@ -140,6 +140,15 @@ pub(crate) struct Found {
     pub(crate) abi: RseqAbi,
 }
 
+/// Distance of the threads' areas from the thread pointer, or 0 before [`find`] found it. It is the same for all machines.
+static AREA: AtomicIsize = AtomicIsize::new(0);
+
+/// The distance that [`find`] found, 0 before. Known without a machine.
+#[inline(always)]
+pub(crate) fn area() -> isize {
+    AREA.load(Ordering::Relaxed)
+}
+
 /// The reason for which restartable sequences are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -221,5 +230,7 @@ pub(crate) fn find() -> Result<Found, RseqUnavailable> {
     }
     os::check_rseq_barrier().map_err(|errno| RseqUnavailable::NoBarrier { errno })?;
     let abi = RseqAbi::of_size(size);
+    // Relaxed: a machine is made behind this, and its users come by what published it.
+    AREA.store(area, Ordering::Relaxed);
     Ok(Found { area, abi })
 }

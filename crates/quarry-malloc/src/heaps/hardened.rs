@@ -2,12 +2,11 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
-    Builder, CallSite, Caller, Design, Error, FreeError, Hardening, HostHeap, ProcessHeap, Report,
-    TextOut,
+    Builder, CallSite, Caller, Design, Error, FreeError, Hardening, HostHeap, LibraryReports,
+    ProcessHeap, TextOut,
 };
 
 use super::{Heap, check_block, check_size, give_up, variable};
@@ -200,26 +199,14 @@ pub(crate) fn is_wished() -> bool {
     wished().caches() || debug_letters().is_some()
 }
 
-/// The process ends with its first mistake.
-static ENDS: AtomicBool = AtomicBool::new(false);
+static REPORTS: LibraryReports = LibraryReports::new("libquarry_malloc");
 
 /// Measures and debugging that the environment asks for, and reports that name the program's own code.
 pub(crate) fn configure<D: Design>(builder: Builder<D>) -> Builder<D> {
-    let hardening = wished();
-    ENDS.store(hardening != Hardening::NONE, Ordering::Relaxed);
-    let builder = builder.hardened(hardening).reporter(report);
+    let builder = REPORTS.hardened(builder, wished());
+    let builder = builder.reporter(|report| REPORTS.write(report));
     match debug_letters() {
         Some(letters) => builder.slub_debug(letters),
         None => builder,
-    }
-}
-
-/// Writes a report, with the program's own code that made the call.
-#[cold]
-fn report(report: &Report) {
-    quarry::report_of_library("libquarry_malloc", report);
-    if ENDS.load(Ordering::Relaxed) {
-        // SAFETY: ends the process.
-        unsafe { libc::abort() }
     }
 }

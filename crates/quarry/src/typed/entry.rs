@@ -58,17 +58,16 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quarry_core::design::Design;
-use quarry_core::heap::{self, DestroyError};
+use quarry_core::heap::{self, CpuStacks, DestroyError};
 use quarry_core::machine::Memory as _;
 use quarry_host::HostMachine;
 
+use super::RawCache;
 use super::stack::{Stack, below};
-use super::{RawCache, check_freed};
 use crate::HostHeap;
 
 /// Bits of an address; a process on 64-bit processors gets no others unless it asks for them.
@@ -95,6 +94,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub(super) struct Entry {
     /// A `RawCache<D>`.
     raw: UnsafeCell<MaybeUninit<RawCacheBytes>>,
+    /// Those of the cache, here because the word of an object has the way to this line alone.
+    stacks: UnsafeCell<Option<CpuStacks>>,
     /// [`COUNTED`], [`ORPHANED`] or [`ENDED`]: what frees have to do; 0 for nothing.
     watch: AtomicU32,
     /// Links [`FREE`], [`QUEUE`] and lists of one thread; an entry is on one of them at most.
@@ -129,13 +130,14 @@ enum Attempt {
     Busy(Result<(), DestroyError>),
 }
 
-// SAFETY: `raw` is written before the entry's number is in any object, and read by those who have one.
+// SAFETY: `raw` and `stacks` are written before the entry's number is in any object, and read by those who have one.
 // `heap` and `steps` are written by `orphan` and read by the token's owner. The rest is atomic.
 unsafe impl Sync for Entry {}
 
 static TABLE: [Entry; ENTRIES] = [const {
     Entry {
         raw: UnsafeCell::new(MaybeUninit::uninit()),
+        stacks: UnsafeCell::new(None),
         watch: AtomicU32::new(0),
         link: AtomicU32::new(0),
         in_flight: AtomicUsize::new(0),
@@ -342,6 +344,8 @@ impl Entry {
         let entry = &TABLE[FREE.pop(link_of).or_else(unused)?];
         // SAFETY: the entry was free, so no other thread uses the cell; the sizes are asserted above.
         unsafe { entry.raw.get().cast::<RawCache<D>>().write(raw) };
+        // SAFETY: as for `raw`.
+        unsafe { entry.stacks.get().write(raw.cpu_stacks()) };
         let watch = if raw.head().flags().checked() {
             COUNTED
         } else {
@@ -355,6 +359,13 @@ impl Entry {
     #[inline]
     pub(super) fn number(&'static self) -> usize {
         (std::ptr::from_ref(self).addr() - (&raw const TABLE).addr()) / size_of::<Self>()
+    }
+
+    /// The entry's number where an object's word has it.
+    #[inline]
+    pub(super) fn tag(&'static self) -> usize {
+        let distance = std::ptr::from_ref(self).addr() - (&raw const TABLE).addr();
+        distance << (ADDRESS_BITS - size_of::<Self>().trailing_zeros())
     }
 
     /// The entry of this place, which is below [`ENTRIES`].
@@ -376,98 +387,6 @@ impl Entry {
     fn steps(&self) -> Option<&'static Steps> {
         // SAFETY: `orphan` wrote the cell before there was a token, whose only owner is the calling thread.
         unsafe { *self.steps.get() }
-    }
-
-    /// Frees an object.
-    ///
-    /// Never inline: what drops an object stays so small that it is inlined itself. Else the handle goes to it in memory,
-    /// and the object's address, which the next allocation returns, waits for a store and a load more (a quarter of a pair's
-    /// time).
-    ///
-    /// # Safety
-    ///
-    /// A live object of the entry's cache, of design `D`, without user.
-    #[inline(never)]
-    pub(super) unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
-        // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
-        let raw = unsafe { self.raw::<D>() };
-        // Without a look at `watch` before: the step fails for a cache with debugging, and reports nothing (E3).
-        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-        if unsafe { raw.free_own_fast(object) } {
-            // Relaxed: E4.
-            if self.watch.load(Ordering::Relaxed) != 0 {
-                self.count_down();
-            }
-            return;
-        }
-        // SAFETY: the object is live and without user, and the attempt above has not freed it.
-        unsafe { self.free_rest::<D>(object) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Entry::free`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn free_rest<D: Design>(&'static self, object: NonNull<u8>) {
-        // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
-        if self.watch.load(Ordering::Relaxed) != 0 {
-            // SAFETY: the object is live and without user, as this function's caller says of it.
-            return unsafe { self.free_watched::<D>(object) };
-        }
-        // SAFETY: as in `free`.
-        let raw = unsafe { self.raw::<D>() };
-        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-        check_freed(unsafe { raw.free(object) });
-        // Relaxed: E4.
-        if self.watch.load(Ordering::Relaxed) != 0 {
-            self.count_down();
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Entry::free`].
-    unsafe fn free_watched<D: Design>(&'static self, object: NonNull<u8>) {
-        WITHIN.set(WITHIN.get() + 1);
-        // SeqCst: comes before the object counts as free (E3).
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the object is live, so its cache is not destroyed; until the count goes down again it is not either (E3).
-        let raw = unsafe { self.raw::<D>() };
-        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-        check_freed(unsafe { raw.free(object) });
-        // SeqCst: what the free did comes before (pairs with the load in `attempt`).
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        WITHIN.set(WITHIN.get() - 1);
-        self.count_down();
-    }
-
-    /// Counts a free of an orphaned cache, and ends the cache if it may have been the last.
-    #[cold]
-    #[inline(never)]
-    fn count_down(&'static self) {
-        if self.watch.load(Ordering::SeqCst) & ORPHANED == 0 {
-            return;
-        }
-        let left = self.left.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left <= -IDLE {
-            if self.take_token() {
-                QUEUE.push(self.number(), &self.link);
-                settle();
-            }
-        } else if left > -IDLE / 2 {
-            // The token is elsewhere: an attempt may have found this very free in flight, and queued the entry.
-            settle();
-        }
-    }
-
-    /// Takes the token, if the frees counted so far leave no object.
-    fn take_token(&self) -> bool {
-        let none_left = |left: i64| (left <= -IDLE).then_some(0);
-        // SeqCst: what others freed before they counted is seen by the walk that follows.
-        let order = (Ordering::SeqCst, Ordering::SeqCst);
-        let taken = self.left.fetch_update(order.0, order.1, none_left);
-        taken.is_ok()
     }
 
     /// Makes the entry keep the heap, and ends the cache with its last object, at once if it has none and is not busy.
@@ -596,5 +515,6 @@ impl Entry {
     }
 }
 
+mod free;
 #[cfg(test)]
 mod tests;

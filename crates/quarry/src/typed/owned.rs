@@ -90,9 +90,10 @@ impl<T, D: Design> Owned<T, D> {
     /// A live object of the entry's cache, of design `D`, that holds a value and has no other owner.
     #[inline]
     pub(super) unsafe fn new(entry: &'static Entry, object: NonNull<T>) -> Self {
-        let tag = entry.number() << ADDRESS_BITS;
+        let word = object.as_ptr().wrapping_byte_add(entry.tag());
         Self {
-            word: object.map_addr(|address| address | tag),
+            // SAFETY: the bits of the two are disjoint (`Entry::claim`), and the object's are not all 0.
+            word: unsafe { NonNull::new_unchecked(word) },
             value: PhantomData,
             design: PhantomData,
         }

@@ -20,6 +20,8 @@ mod page_bulk;
 mod page_drains;
 #[path = "../virtual/page_eras.rs"]
 mod page_eras;
+#[path = "../virtual/page_fill.rs"]
+mod page_fill;
 #[path = "../virtual/page_lists.rs"]
 mod page_lists;
 #[path = "../virtual/page_policy.rs"]

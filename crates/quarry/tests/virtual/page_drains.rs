@@ -206,3 +206,117 @@ fn bulk_allocations_end_no_spree() {
     let stepped = |bulk| drained(Stepping(machine()), bulk);
     assert_eq!([stepped(true), stepped(false)], [252, 63]);
 }
+
+/// Blocks of up to eight pages end a spree, huge pages do not.
+#[test]
+fn huge_pages_end_no_spree() {
+    for (order, drains) in each([(1, 1), (3, 1), (9, 0)]) {
+        let pages = boot(Era::V6_7, GIB);
+        let blocks = take_pages(&pages, order, 2);
+        let mut hand = take(&pages, 200);
+        give(&pages, &mut hand, 100);
+        give_pages(&pages, blocks, order);
+        assert_eq!(report(&pages).pcp.drains, drains, "order {order}");
+    }
+}
+
+/// The lists are drained by a spree if they hold a batch exactly.
+#[test]
+fn a_batch_is_worth_a_drain() {
+    for (left, drains) in each([(63, 1), (62, 0)]) {
+        let config = PageConfig {
+            cache_share_bytes: 3 * 63 * 4096 + 4096,
+            ..PageConfig::new(Era::V6_18)
+        };
+        let pages = configured_pages(Setup::of_pages(GIB), &config);
+        let blocks = take_pages(&pages, 1, 2);
+        let mut hand = take(&pages, 1200);
+        give(&pages, &mut hand, 1000);
+        // What bulk calls take shortens no spree.
+        let taken = pageset(&pages).count as usize - (left - 4);
+        assert_eq!(pages.alloc_bulk(None, &mut vec![None; taken]), taken);
+        give_pages(&pages, blocks, 1);
+        assert_eq!(report(&pages).pcp.drains, drains, "{left} pages");
+    }
+}
+
+/// Between two larger blocks a page that a step frees says that they are not in a row, one that a step takes does not.
+#[test]
+fn a_step_is_between_larger_blocks() {
+    for (freed, drains) in each([(false, 1), (true, 0)]) {
+        let machine = Stepping(Setup::of_pages(GIB).machine());
+        let pages = PageAllocator::new(machine, Era::V6_7).expect("a page allocator");
+        let blocks = take_pages(&pages, 1, 2);
+        let mut hand = take_pages(&pages, 0, 1200);
+        give_pages(&pages, hand.drain(..300), 0);
+        pages.free_number(blocks[0], 1).expect("allocated");
+        if freed {
+            give_pages(&pages, hand.drain(..1), 0);
+        } else {
+            assert!(pages.alloc(0, None).is_some());
+        }
+        pages.free_number(blocks[1], 1).expect("allocated");
+        assert_eq!(pages.stats().pcp.drains, drains, "{freed}");
+    }
+}
+
+/// From 6.7 on, too, an allocation of a page halves what frees count, by a step or not; a bulk allocation does not, and what
+/// a bulk call frees counts for each page.
+#[test]
+fn sprees_of_later_releases_count_the_same_by_steps() {
+    fn drained<M: Machine>(machine: M, singles: usize, bulk: usize, bulk_frees: bool) -> u64 {
+        let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");
+        let mut hand = take_pages(&pages, 0, 5000);
+        // Refills have raised `high`; it decays to its least.
+        assert!((0..30).all(|_| pages.vmstat_update() == 0));
+        assert_eq!(pages.drain_all(), 0);
+        let before = pages.stats().pcp;
+        give_pages(&pages, hand.drain(..800), 0);
+        assert!((0..singles).all(|_| pages.alloc(0, None).is_some()));
+        assert_eq!(pages.alloc_bulk(None, &mut vec![None; bulk]), bulk);
+        if bulk_frees {
+            let mut slots: Vec<_> = hand.drain(..16).map(Some).collect();
+            assert_eq!(pages.free_numbers(&mut slots), Ok(()));
+        }
+        while !hand.is_empty() && pages.stats().pcp.drains == before.drains {
+            give_pages(&pages, hand.drain(..1), 0);
+        }
+        pages.stats().pcp.drained - before.drained
+    }
+    // All that may go; or what is left of 800 after five allocations, and what it takes to 1286 pages. By steps, 25 frees
+    // before these allocations count behind them, as their order is not known.
+    for (singles, bulk, bulk_frees, expected) in each([
+        (0, 0, false, [1286 - 63; 2]),
+        (5, 0, false, [25 + 491, 50 + 491]),
+        (0, 8, false, [1286 - 63; 2]),
+        (5, 8, false, [25 + 499, 50 + 499]),
+        (5, 0, true, [25 + 491, 50 + 491]),
+    ]) {
+        let machine = || Setup::of_pages(GIB).machine();
+        let held = drained(machine(), singles, bulk, bulk_frees);
+        let stepped = drained(Stepping(machine()), singles, bulk, bulk_frees);
+        assert_eq!([held, stepped], expected);
+    }
+}
+
+/// 5.14 to 6.6: a drain that gives all that may go does not double the next one.
+#[test]
+fn the_largest_drain_doubles_nothing() {
+    let pages = boot(Era::V6_1, 72);
+    let name = "percpu_pagelist_high_fraction";
+    assert_eq!(pages.set_sysctl(name, 8), Ok(0));
+    let lists = pageset(&pages);
+    assert_eq!((lists.high, lists.batch), (9, 1));
+    let mut hand = take(&pages, 40);
+    let rest = lists.count as usize;
+    let mut drained = |count: usize| {
+        let before = report(&pages).pcp.drained;
+        give(&pages, &mut hand, count);
+        report(&pages).pcp.drained - before
+    };
+    let drains = [9 - rest, 1, 2, 4].map(&mut drained);
+    assert_eq!(drains, [1, 2, 4, 8]);
+    // Halved from 3, not from 4.
+    take(&pages, 1);
+    assert_eq!(drained(9), 2);
+}

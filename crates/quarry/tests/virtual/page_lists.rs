@@ -55,3 +55,45 @@ fn lists_used_in_one_direction_are_not_idle() {
         assert_eq!(decays(), 0, "frees");
     }
 }
+
+/// Lists that a caller stocks with nothing stay those of a CPU that was never used, and others have a `high`.
+#[test]
+fn stock_of_nothing_is_no_use() {
+    for (pages_of_type, high, expected) in each([(0, 0, 0), (5, 0, 1286), (0, 2000, 2000)]) {
+        let pages = boot(Era::V6_18, GIB);
+        let stock = PcpStock {
+            pages: [pages_of_type; 3],
+            zone: None,
+            high,
+        };
+        let all = 3 * pages_of_type;
+        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(all));
+        assert_eq!(pageset(&pages).high, expected);
+    }
+    // Releases that do not tune it ignore it.
+    let pages = boot(Era::V6_1, GIB);
+    let high = pageset(&pages).high;
+    let stock = PcpStock {
+        pages: [5; 3],
+        zone: None,
+        high: 2000,
+    };
+    assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(15));
+    assert_eq!(pageset(&pages).high, high);
+}
+
+/// The periodic work is no use of lists, and takes no lock for what is not too long.
+#[test]
+fn the_periodic_work_leaves_lists_that_are_short() {
+    for era in each([Era::V5_14, Era::V6_6, Era::V6_18]) {
+        let pages = boot(era, GIB);
+        let before = pageset(&pages).high;
+        assert_eq!(pages.vmstat_update(), 0);
+        assert_eq!(pageset(&pages).high, before);
+        let block = pages.alloc(0, None).expect("memory");
+        let locks = pages.machine().lock_count(LockClass::Zone);
+        assert_eq!(pages.vmstat_update(), 0);
+        assert_eq!(pages.machine().lock_count(LockClass::Zone), locks);
+        pages.free_number(block, 0).expect("allocated");
+    }
+}

@@ -245,3 +245,89 @@ fn a_reserved_pageblock_merges_with_no_other() {
         pages.check_consistency().expect("consistent");
     }
 }
+
+/// Lists that split and merge count allocations and frees as the release's do.
+#[test]
+fn lists_that_merge_count_blocks() {
+    for policy in each([None, Some("merging"), Some("owned")]) {
+        let pages = configured_pages(Setup::of_pages(GIB / 4), &with(policy));
+        let singles: Vec<Pfn> = (0..40)
+            .map(|_| try_typed(&pages, MigrateType::Movable, 0).expect("memory"))
+            .collect();
+        give_pages(&pages, &singles[..30], 0);
+        let pcp = pages.stats().pcp;
+        assert_eq!((pcp.allocs, pcp.frees), (40, 30), "{policy:?}");
+    }
+}
+
+/// A refill of lists that own blocks is a whole pageblock, in blocks of the lists' largest order.
+#[test]
+fn an_owners_refill_is_a_pageblock() {
+    let pages = configured_pages(Setup::of_pages(GIB / 4), &with(Some("owned")));
+    assert!(try_typed(&pages, MigrateType::Movable, 0).is_some());
+    let pcp = pages.stats().pcp;
+    assert_eq!((pcp.refills, pcp.refilled), (1, 512 >> 3));
+}
+
+/// An allocation halves what frees count, also by lists that split and merge, and also if it needs a refill. Every second
+/// page is freed, so nothing merges.
+#[test]
+fn allocations_halve_a_spree_on_all_lists() {
+    for policy in each([None, Some("merging")]) {
+        let drained = |between: Option<MigrateType>| {
+            let pages = configured_pages(Setup::of_pages(GIB), &with(policy));
+            let mut taken: Vec<Pfn> = (0..5000)
+                .map(|_| try_typed(&pages, MigrateType::Movable, 0).expect("memory"))
+                .collect();
+            taken.sort_unstable();
+            // Refills have raised `high`; it decays to its least.
+            assert!((0..30).all(|_| pages.vmstat_update() == 0));
+            assert_eq!(pages.drain_all(), 0);
+            let drains = pages.stats().pcp.drains;
+            let mut freed = taken.into_iter().step_by(2);
+            let mut give = |count: usize| give_pages(&pages, freed.by_ref().take(count), 0);
+            let set = || pages.pageset_report(0, CpuId(0)).expect("lists");
+            give(800);
+            if let Some(of) = between {
+                assert!((0..5).all(|_| try_typed(&pages, of, 0).is_some()));
+            }
+            for _ in 0..1700 {
+                let before = set().count;
+                give(1);
+                if pages.stats().pcp.drains > drains {
+                    return before + 1 - set().count;
+                }
+            }
+            0
+        };
+        let answers = [
+            None,
+            Some(MigrateType::Movable),
+            Some(MigrateType::Unmovable),
+        ]
+        .map(drained);
+        // All that may go, or what is left of 800 after five allocations, and 491 pages more.
+        assert_eq!(answers, [1286 - 63, 25 + 491, 25 + 491], "{policy:?}");
+    }
+}
+
+/// Only the first page of what neighbours merged into is a block.
+#[test]
+fn merged_blocks_have_one_first_page() {
+    let pages = configured_pages(Setup::of_pages(GIB / 4), &with(Some("merging")));
+    let mut singles: Vec<Pfn> = (0..64)
+        .map(|_| try_typed(&pages, MigrateType::Movable, 0).expect("memory"))
+        .collect();
+    singles.sort_unstable();
+    let at = singles
+        .iter()
+        .position(|pfn| pfn.0 % 8 == 0)
+        .expect("an eighth");
+    let eight = &singles[at..at + 8];
+    // The upper ones first: they wait for the lower ones.
+    give_pages(&pages, eight.iter().rev().copied(), 0);
+    for &pfn in &eight[1..] {
+        let again = PageError::NotAllocated(pfn, PageKind::Tail);
+        assert_eq!(pages.free_number(pfn, 0), Err(again));
+    }
+}

@@ -212,6 +212,27 @@ fn a_lane_that_cannot_be_closed_keeps_no_pool() {
     check_empty(&pages);
 }
 
+/// The memory of lanes comes back with the pool, unless the holder of a slot may still look at it.
+#[test]
+fn lanes_go_with_their_pool() {
+    for stuck in each([false, true]) {
+        let pages = boot(2);
+        let overhead = |stuck: bool| {
+            let mut owner = pool(&pages, 1024);
+            let handle = owner.handle();
+            let first = owner.alloc().unwrap();
+            assert_eq!(put_on(&handle, 1, first), Put::Ring);
+            STUCK.set(stuck);
+            owner.destroy().unwrap();
+            drop(handle);
+            STUCK.set(false);
+            pages.overhead_bytes()
+        };
+        let once = overhead(stuck);
+        assert_eq!(overhead(false) > once, stuck);
+    }
+}
+
 thread_local! {
     /// A flag that makes the next unmapping panic, and the number of pages synchronised.
     static PANICS: Cell<bool> = const { Cell::new(false) };

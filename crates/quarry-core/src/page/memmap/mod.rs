@@ -64,15 +64,10 @@ impl MemMap {
             .min(u32::MAX as usize - 1);
         #[cfg(loom)]
         for page in 0..pages {
-            // SAFETY: the range has room for this many descriptors and no code uses it yet (M2).
-            unsafe {
-                ranges
-                    .descriptors
-                    .base
-                    .cast::<Page>()
-                    .add(page)
-                    .write(Page::new())
-            };
+            // SAFETY: the range has room for this many descriptors.
+            let descriptor = unsafe { ranges.descriptors.base.cast::<Page>().add(page) };
+            // SAFETY: no code uses it yet (M2).
+            unsafe { descriptor.write(Page::new()) };
         }
         Some(Self {
             base: ranges.pages.base,

@@ -22,8 +22,10 @@ impl Owners {
         #[cfg(loom)]
         for page in 0..pages as usize {
             let word = AtomicPtr::new(core::ptr::null_mut());
-            // SAFETY: the block has room for this many words and no code uses it yet.
-            unsafe { words.add(page).write(word) };
+            // SAFETY: the block has room for this many words.
+            let place = unsafe { words.add(page) };
+            // SAFETY: no code uses it yet.
+            unsafe { place.write(word) };
         }
         Some(Self { words })
     }

@@ -1,5 +1,7 @@
 use quarry_core::geometry::CacheFlags;
+use quarry_core::machine::Cpus as _;
 use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
 
 use super::*;
 use crate::{Builder, Cache};
@@ -9,8 +11,36 @@ fn links_and_numbers_are_the_entries() {
     for number in [0, 1, 7, ENTRIES - 1] {
         let entry = Entry::of_number(number);
         assert_eq!(entry.number(), number);
+        assert_eq!(entry.tag() >> ADDRESS_BITS, number);
+        assert_eq!(entry.tag() << (usize::BITS - ADDRESS_BITS), 0);
         assert!(std::ptr::eq(link_of(number), &entry.link));
     }
+}
+
+/// A free goes by the stacks where any object may; calls of caches that check objects never do.
+#[test]
+fn entries_have_the_stacks_of_caches_that_check_nothing() {
+    let heap = HostHeap::new().expect("a heap");
+    let has_stacks = |cache: &Cache<u64>| {
+        // SAFETY: `claim` wrote the cell, and nothing writes it while the cache lives.
+        unsafe { *cache.entry.stacks.get() }.is_some()
+    };
+    let plain = Cache::new(&heap, "plain").expect("a cache");
+    let nodes = heap.machine().topology().nodes;
+    assert_eq!(has_stacks(&plain), nodes == 1);
+    let flags = CacheFlags::DEBUG_DEFAULT;
+    let debugged = Cache::with_flags(&heap, "debugged", flags).expect("a cache");
+    assert!(!has_stacks(&debugged));
+    // A tunable says whose objects its queues take.
+    let queued = Builder::<Slubq>::new().memory_bytes(64 << 20).build();
+    let queued = Cache::<u64, Slubq>::new(&queued.expect("a heap"), "queued");
+    assert!(queued.expect("a cache").raw.cpu_stacks().is_none());
+    // The second object comes from the stack that the first one's free put it on.
+    let address = |object: &crate::Owned<u64>| std::ptr::from_ref(&**object).addr();
+    let first = plain.alloc(1).expect("memory");
+    let place = address(&first);
+    drop(first);
+    assert_eq!(address(&plain.alloc(2).expect("memory")), place);
 }
 
 /// The token's offset is more than the objects that a heap can have, and less than what a counter can.
