@@ -218,6 +218,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::RemoteWake => work(Work::RemoteWake),
         Key::Switch => work(Work::Switch),
         Key::Syscall => work(Work::Syscall),
+        Key::MicroCall => spent.outside_ps > 0,
         // No message without a call, and nothing counts it apart.
         Key::UnixMessage | Key::TcpSegment => work(Work::Syscall),
         // Nothing counts these apart.
