@@ -70,6 +70,8 @@ keys! {
     BulkObject = "work" "bulk_object",
     /// An object of a new slab that is made ready; its lines are extra.
     SlabObject = "work" "slab_object",
+    /// An object that a drain puts back in its slab; its lines are extra.
+    DrainObject = "work" "drain_object",
     /// Entry to and exit from the page allocator's lists or zones.
     PageCall = "work" "page_call",
     /// One level of a buddy split or merge; its lines are extra.

@@ -205,6 +205,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::SlowPath => work(Work::SlowPath),
         Key::BulkObject => work(Work::BulkObject),
         Key::SlabObject => work(Work::SlabObject),
+        Key::DrainObject => work(Work::DrainObject),
         Key::PageCall => work(Work::PageCall),
         Key::BuddyStep => work(Work::BuddyStep),
         Key::ZoneTake => work(Work::ZoneTake),
