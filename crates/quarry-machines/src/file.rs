@@ -144,7 +144,7 @@ impl Reader<'_> {
             caches: raw.cache,
         };
         self.check_order(&machine)?;
-        Ok(machine.with_protocols())
+        Ok(machine.with_common())
     }
 
     fn locks(&self, text: &str) -> Result<LockKind, MachineError> {

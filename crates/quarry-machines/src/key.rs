@@ -70,6 +70,8 @@ keys! {
     BulkObject = "work" "bulk_object",
     /// An object of a new slab that is made ready; its lines are extra.
     SlabObject = "work" "slab_object",
+    /// An object that a drain puts back in its slab; its lines are extra.
+    DrainObject = "work" "drain_object",
     /// Entry to and exit from the page allocator's lists or zones.
     PageCall = "work" "page_call",
     /// One level of a buddy split or merge; its lines are extra.
@@ -102,6 +104,8 @@ keys! {
     /// Work of the protocols for a segment of TCP; the same is extra. Three quarters are where the sender hands it to the
     /// receiver's socket, a quarter is in each of the reader's calls.
     TcpSegment = "work" "tcp_segment",
+    /// Work of a micro-benchmark for a call, outside of the allocator: its loop, hooks, and what it does to the object.
+    MicroCall = "work" "micro_call",
     /// The way of a short message to another machine, through it, and of its answer; waits for interrupts are extra.
     RoundTrip = "network" "round_trip",
     /// Time from an interrupt of a card's queue to its next one, at least.

@@ -34,6 +34,7 @@ const fn work_key(work: Work) -> Key {
         Work::SlowPath => Key::SlowPath,
         Work::BulkObject => Key::BulkObject,
         Work::SlabObject => Key::SlabObject,
+        Work::DrainObject => Key::DrainObject,
         Work::PageCall => Key::PageCall,
         Work::BuddyStep => Key::BuddyStep,
         Work::ZoneTake => Key::ZoneTake,

@@ -182,6 +182,8 @@ kinds! {
         BulkObject = "bulk_object",
         /// An object of a new slab that is made ready; its memory counts as accesses.
         SlabObject = "slab_object",
+        /// An object that a drain puts back in its slab, under the list's or the slab's lock; its lines are extra.
+        DrainObject = "drain_object",
         /// Entry to and exit from the page allocator's lists or zones: which zone may serve, what a page is set to.
         PageCall = "page_call",
         /// One level of a buddy split or merge.

@@ -9,7 +9,7 @@ use super::stats::{Stat, Stats};
 use super::types::{Array, Beside, Lists, SlabCache, free_array, new_alien, new_shared};
 use crate::debug;
 use crate::design::Env;
-use crate::machine::{Guard, Machine, NodeId};
+use crate::machine::{Guard, Machine, NodeId, Work, work};
 use crate::page::{PageList, Pfn};
 use crate::sync::Ordering;
 
@@ -168,6 +168,7 @@ impl SlabCache {
     ) -> u32 {
         let mut freed = 0;
         for &object in objects {
+            work(env.machine(), Work::DrainObject);
             let Ok(slab) = slabs::slab_of(env, object) else {
                 continue;
             };

@@ -8,7 +8,7 @@ use super::stats::{Stat, Stats};
 use super::types::{CpuQueue, Slubq};
 use crate::debug;
 use crate::design::Env;
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Machine, NodeId, Work, work};
 use crate::page::Pfn;
 use crate::slabs;
 
@@ -152,6 +152,7 @@ impl Slubq {
             }
         }
         for &object in objects {
+            work(env.machine(), Work::DrainObject);
             locked.give_back(self.size, object);
         }
         let freed = locked.free() > before;

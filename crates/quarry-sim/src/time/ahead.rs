@@ -8,10 +8,10 @@
 //! * its window is full: the instructions behind the oldest access that waits fill the reorder buffer
 //!   ([`LineCosts::window`](super::LineCosts::window)), or as many lines are under way as it has miss buffers.
 //!
-//! Accesses that decide a predicted branch alone ([`Access::Check`]) are needed by none. Runs of several lines, fills and
-//! copies have their own rates, and are waited for as a whole.
+//! Accesses that decide a predicted branch alone ([`Access::Check`]) are needed by none. But what else is read of their line comes
+//! with it. Runs of several lines, fills and copies have their own rates, and are waited for as a whole.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use quarry_core::machine::Access;
 
@@ -35,6 +35,8 @@ pub(super) struct Ahead {
     window_ps: u64,
     misses: u32,
     own: Vec<Cell<Own>>,
+    /// Lines that each CPU fetches for a branch, and when they come.
+    checked: Vec<RefCell<Vec<(usize, u64)>>>,
 }
 
 impl Ahead {
@@ -51,7 +53,26 @@ impl Ahead {
             window_ps,
             misses,
             own: (0..cpus).map(|_| Cell::new(none)).collect(),
+            checked: (0..cpus).map(|_| RefCell::default()).collect(),
         }
+    }
+
+    /// A CPU fetches a line for a branch, and it comes at a moment.
+    pub(super) fn checked(&self, cpu: u32, line: usize, now_ps: u64, at_ps: u64) {
+        let mut checked = self.checked[cpu as usize].borrow_mut();
+        checked.retain(|(_, come_ps)| *come_ps > now_ps);
+        checked.push((line, at_ps));
+    }
+
+    /// When a CPU has what it reads of a line: now, or when the line has come.
+    #[inline(always)]
+    pub(super) fn read_ps(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+        if self.own[cpu as usize].get().until_ps <= now_ps {
+            return now_ps;
+        }
+        let checked = self.checked[cpu as usize].borrow();
+        let come = checked.iter().find(|(at, _)| *at == line);
+        come.map_or(now_ps, |(_, come_ps)| now_ps.max(*come_ps))
     }
 
     /// A line comes to a CPU that goes on.
@@ -151,6 +172,16 @@ mod tests {
         // Two lines on their way at once take as long as one.
         ahead.comes(1, Access::Check, Cause::Fill, 10, 110);
         assert_eq!(begins(&ahead, Access::Atomic, 20), 110);
+    }
+
+    #[test]
+    fn what_a_checked_line_has_comes_with_it() {
+        let ahead = waiting(Access::Check);
+        ahead.checked(1, 7, 0, 100);
+        assert_eq!(ahead.read_ps(1, 7, 10), 100);
+        assert_eq!(ahead.read_ps(1, 7, 110), 110, "it has come");
+        assert_eq!(ahead.read_ps(1, 8, 10), 10, "another line");
+        assert_eq!(ahead.read_ps(0, 7, 10), 10, "another CPU");
     }
 
     #[test]

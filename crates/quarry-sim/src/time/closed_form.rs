@@ -8,7 +8,8 @@
 //!   CPUs at the lock the next holder reads the line after half of the others, `c k / 2`.
 //! * Queued lock: the hand-over is the same for every k (a machine-repairman queue).
 //!
-//! Both also pay for the release's write, one transfer when others have read the line.
+//! Both also pay for the release's write, one transfer when others have read the line. A queue's next holder reads the line and
+//! takes the lock by a store.
 //!
 //! The chains say nothing of what arrivals do: their attempts take the line from the spinners, who fetch it again,
 //! and the release waits behind these reads. Where a lock is busy that decides, so it is checked against the
@@ -101,7 +102,7 @@ fn locks_agree_with_the_chain_where_they_are_seldom_busy() {
             points += 1;
             let waits = |k: f64| if k > 1.0 { 1.0 } else { 0.0 };
             let ticket = expected(n, a + C, s, |k| waits(k) * (C + C * k / 2.0));
-            let queued = expected(n, a + C, s, |k| waits(k) * 3.0 * C);
+            let queued = expected(n, a + C, s, |k| waits(k) * 2.0 * C);
             for (kind, expected) in [(LockKind::Ticket, ticket), (LockKind::Queued, queued)] {
                 let what = format!("{kind:?}, n={n}, a={} c, s={} c", a / C, s / C);
                 assert_near(simulated(kind, n, a, s), expected, &what);
@@ -113,15 +114,20 @@ fn locks_agree_with_the_chain_where_they_are_seldom_busy() {
 
 /// All CPUs are at the lock. Each acquisition has one release and one arrival, and the line does for it, in
 /// transfers: with tickets a write and `n - 1` reads for either; in a queue the release's write, the next holder's read
-/// and write, the arrival's write, the spinner's read, and the read of the one that spins next. A hold
-/// coincides with the last three, and with all of the tickets' but the release.
+/// and store, the arrival's write, the spinner's read, and the read of the one that spins next. A hold
+/// coincides with the last four, and with all of the tickets' but the release.
+///
+/// So a queue passes a lock on at one rate, however many wait. Published: 6 % less with 72 and 9 % less with 142 threads than with 36
+/// (locktorture on 5.9, four E7-8895 v3; A. Kogan, "Add NUMA-awareness to qspinlock", v11, 2020).
 #[test]
 fn locks_agree_with_their_lines_where_all_cpus_wait() {
-    for n in [8, 16, 32, 64] {
-        let ticket = 2.0 * f64::from(n) * C;
-        let rate = simulated(LockKind::Ticket, n, C, C);
-        assert_near(rate, 1.0 / ticket, &format!("tickets, n={n}"));
-        for (s, transfers) in [(1.0, 6.0), (10.0, 3.0)] {
+    for n in [8, 16, 32, 64, 142] {
+        if n <= 64 {
+            let ticket = 2.0 * f64::from(n) * C;
+            let rate = simulated(LockKind::Ticket, n, C, C);
+            assert_near(rate, 1.0 / ticket, &format!("tickets, n={n}"));
+        }
+        for (s, transfers) in [(1.0, 5.0), (10.0, 2.0)] {
             let rate = simulated(LockKind::Queued, n, C, s * C);
             let queued = (s + transfers) * C;
             assert_near(rate, 1.0 / queued, &format!("queue, n={n}, s={s} c"));

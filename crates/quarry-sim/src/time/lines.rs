@@ -327,7 +327,9 @@ impl Lines {
         let mut begin_ps = now_ps;
         if costs.bus > 0 && fetch.from > Distance::Cluster {
             let socket = |cpu: u32| (cpu / costs.socket_cpus) as usize;
-            let ends = [access.cpu, fetch.at.unwrap_or(access.cpu)].map(socket);
+            // Caches on such buses do not send what they have unchanged: memory does, which has it, too.
+            let other = fetch.at.filter(|_| !fetch.is_copy);
+            let ends = [access.cpu, other.unwrap_or(access.cpu)].map(socket);
             let free_ps = ends.map(|end| state.buses_ps[end]).into_iter().max();
             begin_ps = begin_ps.max(free_ps.unwrap_or(0));
             for end in ends {

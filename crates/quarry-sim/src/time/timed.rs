@@ -335,7 +335,8 @@ impl Timed {
             let read_ps = match run.access {
                 Access::Read | Access::Write | Access::Check => {
                     let bytes = self.bytes(&run, access.line);
-                    self.stores.read_ps(access.cpu, bytes, now_ps)
+                    let come_ps = self.ahead.read_ps(access.cpu, access.line, now_ps);
+                    self.stores.read_ps(access.cpu, bytes, now_ps).max(come_ps)
                 }
                 Access::Atomic | Access::Store | Access::Prefetch => now_ps,
             };
@@ -404,7 +405,13 @@ impl Timed {
         };
         let now_ps = self.order.now_ps();
         if !matches!(access.access, Access::Store | Access::Prefetch) {
-            return self.lines.access(access, now_ps);
+            // A line that comes to be read is there before it is the CPU's to write to.
+            let begin_ps = self.ahead.read_ps(access.cpu, access.line, now_ps);
+            let at_ps = self.lines.access(access, begin_ps);
+            if access.access == Access::Check {
+                self.ahead.checked(access.cpu, access.line, now_ps, at_ps);
+            }
+            return at_ps;
         }
         // A miss buffer has it, and fetches the lines of a run side by side by itself.
         let access = LineAccess {

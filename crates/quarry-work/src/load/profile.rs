@@ -42,7 +42,7 @@ const fn work_symbol(work: Work) -> &'static str {
         | Work::IrqDisable
         | Work::Preempt
         | Work::LocalCmpxchg => "kmem_cache_alloc, kmem_cache_free",
-        Work::SlowPath | Work::SlabObject | Work::LocalLock => SLAB_SLOW,
+        Work::SlowPath | Work::SlabObject | Work::DrainObject | Work::LocalLock => SLAB_SLOW,
         Work::PageCall | Work::BuddyStep | Work::ZoneTake | Work::ZoneGive => PAGE_ALLOCATOR,
         Work::Ipi => "smp_call_function",
         Work::RemoteWake => "idle exit, reschedule interrupt",

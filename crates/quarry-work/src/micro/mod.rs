@@ -11,7 +11,8 @@
 //! | `bulk` | allocates and frees n in calls of k objects | `slab_bulk_test01` (J. D. Brouer) |
 //!
 //! All CPUs do it at the same time, on one cache: their own, or what `kmalloc()` has for the size. A first round, which is
-//! not counted, fills caches and lists. Objects are not written to by their users.
+//! not counted, fills caches and lists. Objects are not written to by their users. A call costs the loop's work besides
+//! (`work.micro_call` of the machine).
 //!
 //! # Time
 //!
@@ -30,6 +31,7 @@ use std::cell::{Cell, RefCell};
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::machine::CpuId;
+use quarry_machines::Key;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
 use crate::error::{WorkError, of_run};
@@ -68,6 +70,10 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             spec,
             driver,
             cache,
+            call_ps: spec
+                .setup
+                .machine
+                .drawn_ps(Key::MicroCall, &spec.setup.draw),
             peak_slab_pages: Cell::new(0),
             objects: (0..spec.cpus).map(|_| RefCell::default()).collect(),
         }
@@ -82,6 +88,8 @@ struct Bench<'a, 'h, D: Design> {
     driver: &'a Driver<'h, D>,
     /// The objects' own cache; without one they come from `kmalloc()`.
     cache: Option<CacheIndex>,
+    /// Work of the benchmark for a call.
+    call_ps: u64,
     /// Objects that each CPU has allocated, in calls of [`MicroSpec::bulk`].
     objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
     /// Most slab pages behind a phase.
@@ -146,6 +154,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 let calls = self.spec.count / self.spec.bulk;
                 let both = self.phase(|cpu| {
                     for _ in 0..calls {
+                        self.driver.machine().spend(2 * self.call_ps);
                         let all = self.driver.alloc_bulk(cache, bulk);
                         let mut objects = all.ok_or(NoMemory)?;
                         let freed = self.driver.free_bulk(cache, &mut objects, cpu);
@@ -183,6 +192,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
     }
 
     fn alloc(&self) -> Option<ObjectRef<'h>> {
+        self.driver.machine().spend(self.call_ps);
         match self.cache {
             Some(cache) => self.driver.alloc(cache),
             None => self.driver.kmalloc(self.spec.object_bytes),
@@ -190,6 +200,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
     }
 
     fn free(&self, object: ObjectRef<'h>, allocated_on: CpuId) {
+        self.driver.machine().spend(self.call_ps);
         let freed = match self.cache {
             Some(cache) => self.driver.free(cache, object, allocated_on),
             None => self.driver.kfree(object, allocated_on),

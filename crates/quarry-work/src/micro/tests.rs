@@ -41,7 +41,7 @@ fn what_the_time_went_into_adds_up_to_it() {
     let named = causes.access_ns.iter().chain(&causes.work_ns);
     let named: f64 = named.map(|(_, ns)| ns).sum();
     let locks = causes.locks.iter().map(|lock| lock.wait_ns + lock.own_ns);
-    let parts = named + causes.fill_ns + locks.sum::<f64>();
+    let parts = named + causes.fill_ns + causes.outside_ns + locks.sum::<f64>();
     let whole = report.alloc.ns + report.free.unwrap().ns;
     assert!((parts / whole - 1.0).abs() < 0.001, "{parts} of {whole}");
 }

@@ -205,6 +205,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::SlowPath => work(Work::SlowPath),
         Key::BulkObject => work(Work::BulkObject),
         Key::SlabObject => work(Work::SlabObject),
+        Key::DrainObject => work(Work::DrainObject),
         Key::PageCall => work(Work::PageCall),
         Key::BuddyStep => work(Work::BuddyStep),
         Key::ZoneTake => work(Work::ZoneTake),
@@ -218,6 +219,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::RemoteWake => work(Work::RemoteWake),
         Key::Switch => work(Work::Switch),
         Key::Syscall => work(Work::Syscall),
+        Key::MicroCall => spent.outside_ps > 0,
         // No message without a call, and nothing counts it apart.
         Key::UnixMessage | Key::TcpSegment => work(Work::Syscall),
         // Nothing counts these apart.

@@ -222,4 +222,12 @@ fn what_crosses_a_bus_keeps_it_busy() {
         1126,
         "the other socket's was crossed"
     );
+    // Two clusters of a socket have a line unchanged. The other socket's copy does not cross their bus.
+    lines.read(0, 11, 2000);
+    lines.read(2, 11, 3000);
+    assert_eq!(lines.read(6, 11, 4000), 4080);
+    assert_eq!(
+        [lines.read(0, 12, 4000), lines.read(7, 13, 4000)],
+        [4090, 4108]
+    );
 }

@@ -34,7 +34,8 @@ sheaf 7.0
     remote alloc: call, slot, write cpu_state 64, read cpu_queue 8, preempt, free slot
 slub 2.6.22
     alloc: call, slot, write cpu_state 64, write slab 64, read object 8, irq_save, free slot
-    free: call, read slab 64, slot, write cpu_state 64, write slab 64, write object 8, irq_save, free
+    free: call, read slab 64, slot, write cpu_state 64, write slab 64, write object 8, irq_save,
+        free
         slot
     remote free: call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read slab 8 x2,
         lock node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock
@@ -93,9 +94,9 @@ slab 2.6.24
     bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read slab 64, write
         cpu_queue 8 x16, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 144, lock
-        node_list, (read slab 64, write slab 64, write bitmap 4, write node 12, write slab 8, write
-        node 12, write slab 8) x18, unlock node_list, free slot, remote slot, write cpu_state 64,
-        ipi, free slot, lock node_list, irq_save, unlock node_list
+        node_list, (drain_object, read slab 64, write slab 64, write bitmap 4, write node 12, write
+        slab 8, write node 12, write slab 8) x18, unlock node_list, free slot, remote slot, write
+        cpu_state 64, ipi, free slot, lock node_list, irq_save, unlock node_list
     drain: call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue 480,
         lock node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, write
         cpu_queue 480, write cpu_queue 8, free slot
@@ -111,9 +112,9 @@ slab 6.1
         write slab 8, write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock
         node_list, write cpu_queue 192, read cpu_queue 8, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 184, lock
-        node_list, (read slab 64, write slab 64, write bitmap 1, write node 12, write slab 8, write
-        node 12, write slab 8) x23, unlock node_list, free slot, remote slot, write cpu_state 64,
-        ipi, free slot, lock node_list, irq_save, unlock node_list
+        node_list, (drain_object, read slab 64, write slab 64, write bitmap 1, write node 12, write
+        slab 8, write node 12, write slab 8) x23, unlock node_list, free slot, remote slot, write
+        cpu_state 64, ipi, free slot, lock node_list, irq_save, unlock node_list
     new slab: call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock
         queue_config, call x2, slot, write cpu_state 64, read cpu_queue 8, free slot, lock
         node_list, unlock node_list, slot, write pcp 64, page_call, atomic pcp 4, write
@@ -132,16 +133,16 @@ slubq 2.6.35
     bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_save, read slab 64, write
         cpu_queue 8 x16, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 472, read
-        slab 64 x26, write slab 64, lock slab, lock node_list, write node 12, write slab 8 x2,
-        unlock node_list, unlock slab, read slab 64 x36, write slab 64, lock slab, unlock slab, free
-        slot, remote slot, write cpu_state 64, ipi, free slot
+        slab 64 x26, write slab 64, lock slab, lock node_list, drain_object x24, write node 12,
+        write slab 8 x2, unlock node_list, unlock slab, read slab 64 x36, write slab 64, lock slab,
+        drain_object x35, unlock slab, free slot, remote slot, write cpu_state 64, ipi, free slot
     drain: call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue 480,
-        read slab 64 x3, write slab 64, lock slab, lock node_list, write node 12, write slab 8 x3,
-        unlock node_list, unlock slab, atomic node 8 x2, write page_descriptor 64, slot, write pcp
-        64, page_call, write page_descriptor 64, free slot, read slab 64 x23, write slab 64, lock
-        slab, lock node_list, write node 12, write slab 8 x2, unlock node_list, unlock slab, read
-        slab 64 x39, write slab 64, lock slab, unlock slab, read cpu_queue 480, write cpu_queue 480,
-        write cpu_queue 8, free slot
+        read slab 64 x3, write slab 64, lock slab, lock node_list, drain_object, write node 12,
+        write slab 8 x3, unlock node_list, unlock slab, atomic node 8 x2, write page_descriptor 64,
+        slot, write pcp 64, page_call, write page_descriptor 64, free slot, read slab 64 x23, write
+        slab 64, lock slab, lock node_list, drain_object x21, write node 12, write slab 8 x2, unlock
+        node_list, unlock slab, read slab 64 x39, write slab 64, lock slab, drain_object x38, unlock
+        slab, read cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot
     new slab: call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock
         queue_config, (lock node_list, unlock node_list) x2, page_call, lock zone, write zone 8,
         write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x2,
