@@ -19,6 +19,7 @@ pub const IDENTITY: &[&str] = &[
     "era",
     "set",
     "load",
+    "test",
     "size",
     "pattern",
     "workload",

@@ -67,7 +67,7 @@ pub(super) const LOAD: Workload = Workload {
     told: |grid| most(grid, tail),
     notes,
     sections: |grid| {
-        let mut sections = tables(grid, &RUNS, &["size", "cpus", "page_size"]);
+        let mut sections = tables(grid, &RUNS, &["test", "size", "cpus", "page_size"]);
         sections.extend(profiles(grid));
         sections
     },
