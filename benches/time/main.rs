@@ -11,6 +11,7 @@ mod common;
 mod host;
 mod loads;
 mod primitives;
+mod ranks;
 mod report;
 mod workload;
 
@@ -26,6 +27,7 @@ use quarry_machines::{Key, Machine};
 use common::median;
 use host::Halves;
 use primitives::Primitives;
+use ranks::Arm;
 use report::Row;
 use workload::Workload;
 
@@ -54,6 +56,9 @@ struct Options {
     /// Compare hackbench and TCP_RR on threads with the same on virtual CPUs, and nothing else.
     #[arg(long)]
     loads: bool,
+    /// Rank five designs by real threads and by the simulation, and nothing else.
+    #[arg(long, conflicts_with = "loads")]
+    ranks: bool,
     /// Print what simulated times are made of.
     #[arg(long)]
     causes: bool,
@@ -92,6 +97,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if options.loads {
         return loads::run(&primitives.library_on(&machine), &machine, options.visits);
+    }
+    if options.ranks {
+        return rank(options, &machine, &primitives.library_on(&machine), cpus);
     }
     let mut rows: Vec<Row> = Vec::new();
     for workload in Workload::all(cpus) {
@@ -143,6 +151,28 @@ const DISTANCE_TOLERANCE: f64 = 0.25;
 /// Visits all workloads in turn. A virtual machine's CPUs may move to other cores of their host, nearer to each other or
 /// farther: a visit counts if their distance before and after it was the calibrated one. Returns how many did not.
 fn visits(options: &Options, machine: &Machine, cpus: usize, rows: &mut [Row]) -> usize {
+    each_visit(
+        options,
+        machine,
+        cpus,
+        rows,
+        |row| [0, 1].map(|_| visit(options, &row.workload)),
+        |row, [host, null]| {
+            row.host.push(host);
+            row.null.push(null);
+        },
+    )
+}
+
+/// [`visits`] of anything: `visit` measures one, and `keep` takes what counts.
+fn each_visit<R, T>(
+    options: &Options,
+    machine: &Machine,
+    cpus: usize,
+    rows: &mut [R],
+    visit: impl Fn(&R) -> T,
+    keep: impl Fn(&mut R, T),
+) -> usize {
     let calibrated = machine.nominal_ns(Key::DirtyCluster);
     let as_calibrated = || {
         let now = transfer::dirty([1, 0], Effort::Quick);
@@ -151,21 +181,37 @@ fn visits(options: &Options, machine: &Machine, cpus: usize, rows: &mut [Row]) -
     let (mut counted, mut moved) = (0, 0);
     while counted < options.visits && moved < 4 * options.visits {
         let before = as_calibrated();
-        let times: Vec<[Halves; 2]> = rows
-            .iter()
-            .map(|row| [0, 1].map(|_| visit(options, &row.workload)))
-            .collect();
+        let times: Vec<T> = rows.iter().map(&visit).collect();
         if !before || !as_calibrated() {
             moved += 1;
             continue;
         }
         counted += 1;
-        for (row, [host, null]) in rows.iter_mut().zip(times) {
-            row.host.push(host);
-            row.null.push(null);
+        for (row, times) in rows.iter_mut().zip(times) {
+            keep(row, times);
         }
     }
     moved
+}
+
+/// Ranks designs by both.
+fn rank(
+    options: &Options,
+    machine: &Machine,
+    library: &Machine,
+    cpus: usize,
+) -> Result<(), Box<dyn Error>> {
+    let mut arms = Arm::all(cpus, library)?;
+    let visit = |arm: &Arm| arm.visit(options.rounds);
+    let moved = each_visit(options, machine, cpus, &mut arms, visit, Arm::push);
+    if moved >= 4 * options.visits {
+        return Err("the CPUs' distance was never as calibrated: run it again".into());
+    }
+    if moved > 0 {
+        eprintln!("{moved} visits left out: the CPUs' distance was not as calibrated");
+    }
+    ranks::print(&arms, options.json);
+    Ok(())
 }
 
 fn save(folder: &Path, machine: &Machine, primitives: &Primitives) -> std::io::Result<()> {

@@ -290,6 +290,17 @@ def run(
 ) -> Table: ...
 @overload
 def run(
+    load: Literal["will-it-scale"],
+    size: _Count | None = None,
+    *,
+    initial: Snapshot | None = None,
+    jobs: int | None = None,
+    caches: bool = False,
+    progress: bool = False,
+    **given: Unpack[_questions.WillItScale],
+) -> Table: ...
+@overload
+def run(
     load: Literal["micro"],
     *,
     jobs: int | None = None,

@@ -307,6 +307,64 @@ class TcpRr(TypedDict, total=False):
     set: Settings | None
 
 
+class WillItScale(TypedDict, total=False):
+    """Keywords of run for will-it-scale, and of sweeps."""
+
+    #: Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the
+    #: CPUs: a part of a socket, or whole sockets.
+    machine: Several[str] | None
+    #: Draw of the machine's constants in their ranges; 0 are their values.
+    draw: Several[int] | None
+    #: Decides what is left to chance, such as which of several waiting CPUs is first.
+    seed: Several[int] | None
+    #: Begin on the heap of a real kernel that has run: one bundled report for all designs, the
+    #: nearest to their releases.
+    booted: bool | None
+    #: Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a
+    #: recording with one, of any kernel.
+    heap: Several[str] | None
+    #: Slabs that share the free places which the report does not place: few (each is nearly
+    #: empty), many (each has few free places), or expected.
+    partial_slabs: Several[Literal["expected", "few", "many"]] | None
+    #: Memory of each virtual machine. Only what is used becomes resident.
+    memory: Several[int | str] | None
+    #: Release whose rules designs without one have.
+    era: Several[str] | None
+    #: Designs, each with an era of its own or that of --era. Without it, the designs of a thread
+    #: about the load.
+    design: Several[str] | None
+    #: Page size: 4k, 16k, 64k.
+    page_size: Several[int | str] | None
+    #: CPUs; all of the machine by default.
+    cpus: Several[int] | None
+    #: Tests: page_fault1, page_fault2 (a private mapping of a file), mmap1, brk1, open1.
+    test: Several[Literal["page_fault1", "page_fault2", "mmap1", "brk1", "open1"]] | None
+    #: Processes.
+    tasks: Several[int] | None
+    #: Pages that a process of page_fault1 and page_fault2 maps.
+    pages: Several[int] | None
+    #: Time that is counted, after a tenth of it.
+    time: Several[float | str] | None
+    #: Count the start, too. By default counting begins when nine of ten receivers of hackbench
+    #: have read a full socket, on top of the messages that are asked for; after a fifth of
+    #: tbench's time, as its program does; after a tenth of TCP_RR's, whose program counts all of
+    #: 10 seconds.
+    count_start: bool | None
+    #: Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5),
+    #: deadline (later). By default as in the era.
+    wake_order: Several[Literal["immediate", "queued", "fair", "deadline"]] | None
+    #: CPU on which a woken task runs: previous, affine, idle. By default as in the era.
+    wake_place: Several[Literal["previous", "affine", "idle"]] | None
+    #: Sizes of TCP's buffers up to 2.6.26: old (2.6.23), bug (2.6.24-rc2), fixed (2.6.24),
+    #: select-size (an experiment). By default as in the era.
+    skb_sizes: Several[Literal["old", "bug", "fixed", "select-size"]] | None
+    #: Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
+    at: Several[str] | None
+    #: Set a tunable of all caches; may be repeated. For one design: slub.cpu_partial=0,
+    #: slub@6.1.cpu_partial=0; a sysctl of the page allocator: page.min_free_kbytes=8192.
+    set: Settings | None
+
+
 class Micro(TypedDict, total=False):
     """Keywords of run for micro, and of sweeps."""
 

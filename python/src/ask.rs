@@ -74,9 +74,9 @@ pub(crate) fn answered(
     Ok(table.shows(ask).noted("command", ask).noted("asked", asked))
 }
 
-/// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), micro, pages or rx. A
-/// list has a row for each of its values. A run begins on an empty heap; with `initial` on the heap of a snapshot, with
-/// `booted` on that of a bundled kernel that has run.
+/// Runs a load in simulated time: hackbench, tbench, tcp_rr or will-it-scale of a size (groups, clients, pairs or processes),
+/// micro, pages or rx. A list has a row for each of its values. A run begins on an empty heap; with `initial` on the heap of a
+/// snapshot, with `booted` on that of a bundled kernel that has run.
 ///
 /// `time` is seconds or a text such as `"20ms"`, `memory` bytes or a text such as `"1G"`. Columns end with their unit.
 ///

@@ -2,7 +2,9 @@
 
 use expect_test::expect_file;
 use quarry_ask::stub;
-use quarry_lab::ask::{Geometry, Hackbench, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf};
+use quarry_lab::ask::{
+    Geometry, Hackbench, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf, WillItScale,
+};
 
 /// `UPDATE_EXPECT=1 cargo test -p kquarry-lab --test keywords` writes the file.
 #[test]
@@ -21,6 +23,7 @@ fn keywords_of_python_are_written() {
         stub::<Hackbench>("Hackbench", "Keywords of run for hackbench, and of sweeps."),
         stub::<Tbench>("Tbench", "Keywords of run for tbench, and of sweeps."),
         stub::<TcpRr>("TcpRr", "Keywords of run for tcp_rr, and of sweeps."),
+        stub::<WillItScale>("WillItScale", "Keywords of run for will-it-scale, and of sweeps."),
         stub::<Micro>("Micro", "Keywords of run for micro, and of sweeps."),
         stub::<Pages>("Pages", "Keywords of run for pages, and of sweeps."),
         stub::<Rx>("Rx", "Keywords of run for rx, and of sweeps."),

@@ -301,6 +301,41 @@ impl<'h, D: Design> Driver<'h, D> {
         unsafe { cache.free(object.address) }
     }
 
+    /// Frees an object that `allocated_on` allocated after a grace period ([`Self::grace_period`]), in the design's own way. A
+    /// later call, or [`Self::reap_here`], frees it. If there is no room to note it, it stays allocated.
+    ///
+    /// # Errors
+    ///
+    /// The object, if it is refused.
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    pub fn free_rcu(
+        &self,
+        cache: CacheIndex,
+        object: ObjectRef<'h>,
+        allocated_on: CpuId,
+    ) -> Result<(), ObjectRef<'h>> {
+        self.heap.machine().note_free(allocated_on);
+        let cache = &self.caches[usize::from(cache.0)];
+        // SAFETY: as in `free`; the receipt is given back only if the object is still allocated.
+        let freed = unsafe { cache.free_rcu(object.address) };
+        freed.map_err(|_| object)
+    }
+
+    /// A grace period ends: what [`Self::free_rcu`] was given so far may be freed.
+    pub fn grace_period(&self) {
+        // SAFETY: no code has ever access to the memory of an object (D2), so none reads one that was given up.
+        unsafe { self.heap.machine().grace_period() };
+    }
+
+    /// Release whose rules hold.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.heap.era()
+    }
+
     /// Allocates n objects in one call. `None` when memory is exhausted; no object is allocated then.
     ///
     /// # Panics

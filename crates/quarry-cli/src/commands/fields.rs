@@ -28,6 +28,7 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
     let mut given: Vec<Member> = Given::meanings::<ask::Hackbench>().collect();
     given.extend(Given::meanings::<ask::Tbench>());
     given.extend(Given::meanings::<ask::TcpRr>());
+    given.extend(Given::meanings::<ask::WillItScale>());
     let mut seen = BTreeSet::new();
     given.retain(|member| seen.insert(member.path.clone()));
     let loads = |answer: Vec<Member>| answer.into_iter().chain(given.clone()).collect();
@@ -39,7 +40,7 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
         ("run micro", with::<ask::Micro, Run<MicroReport>>()),
         ("run pages", with::<ask::Pages, Run<PagesReport>>()),
         (
-            "run hackbench, run tbench, run tcp_rr",
+            "run hackbench, run tbench, run tcp_rr, run will-it-scale",
             loads(members::<Run<LoadReport>>()),
         ),
         (

@@ -30,16 +30,19 @@ enum Workload {
     /// netperf's TCP_RR: a byte to and fro, in simulated time.
     #[command(name = "tcp_rr")]
     TcpRr(loads::TcpRrArgs),
+    /// will-it-scale: processes that touch memory, or open files, in simulated time.
+    WillItScale(loads::WillItScaleArgs),
 }
 
 const WORKLOADS: &str = "\
 Workloads:
-  hackbench  groups of tasks that write to each other, in simulated time
-  tbench     dbench's requests over TCP on loopback, in simulated time
-  tcp_rr     netperf's TCP_RR: a byte to and fro, in simulated time
-  rx         a network receiver: what pages cost by driver and number of rings
-  micro      micro-benchmarks of kernel developers, in simulated time
-  pages      processes that fault and exit: pages of order 0, in simulated time
+  hackbench      groups of tasks that write to each other, in simulated time
+  tbench         dbench's requests over TCP on loopback, in simulated time
+  tcp_rr         netperf's TCP_RR: a byte to and fro, in simulated time
+  will-it-scale  processes that touch memory, or open files, in simulated time
+  rx             a network receiver: what pages cost by driver and number of rings
+  micro          micro-benchmarks of kernel developers, in simulated time
+  pages          processes that fault and exit: pages of order 0, in simulated time
 
 `quarry run WORKLOAD --help` tells more. `quarry run --preload -- PROGRAM` runs a
 program of this computer on the designs.
@@ -53,6 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::Hackbench(args)) => args.run(),
         Some(Workload::Tbench(args)) => args.run(),
         Some(Workload::TcpRr(args)) => args.run(),
+        Some(Workload::WillItScale(args)) => args.run(),
         None if args.preload.preload => preload::run(&args.preload),
         None => match args.preload.program.first() {
             None => terminal::print_text(WORKLOADS),

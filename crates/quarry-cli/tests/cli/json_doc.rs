@@ -46,7 +46,7 @@ fn every_field_that_is_printed_is_documented() {
     let (info, info_boot) = (format!("info {trace}"), format!("info {boot}"));
     let callers = format!("callers {trace}");
     let lists = format!("replay {trace} --design slub --set cpu_partial=0,6 --callers");
-    let load = "run hackbench, run tbench, run tcp_rr";
+    let load = "run hackbench, run tbench, run tcp_rr, run will-it-scale";
     // Members of these are names of counters, locks, lines and work.
     let maps = [
         "runs.stats.",
@@ -78,7 +78,7 @@ fn every_field_that_is_printed_is_documented() {
         ),
         (load, "run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub"),
         (
-            &format!("{load} with --host"),
+            "run hackbench, run tbench, run tcp_rr with --host",
             "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub",
         ),
         ("reproduce", &crate::common::kept_thread(dir.path()).again),

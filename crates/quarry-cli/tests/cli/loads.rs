@@ -13,7 +13,7 @@ use crate::common::{
 use crate::golden;
 
 /// Small runs of each load.
-const SMALL: [(&str, &str); 3] = [
+const SMALL: [(&str, &str); 4] = [
     (
         "load_hackbench.txt",
         "run hackbench -g 1,2 -f 4 -l 100 --machine harpertown-2x4 --cpus 2,8 --profile",
@@ -25,6 +25,10 @@ const SMALL: [(&str, &str); 3] = [
     (
         "load_tcp_rr.txt",
         "run tcp_rr -n 3 -l 2ms -r 1,4000 --machine milan-2x64 --cpus 4 --design slub@6.17,sheaf@7.0",
+    ),
+    (
+        "load_will_it_scale.txt",
+        "run will-it-scale page_fault1,mmap1 -t 2,4 -s 1ms --pages 400 --machine milan-2x64 --cpus 4",
     ),
 ];
 
@@ -129,7 +133,7 @@ fn what_cannot_be_is_refused_with_what_can() {
             tbench 1 -t 20000s => 1000 s
             hackbench --host --machine milan-2x64 => cannot be used with
             hackbench --host -g 700 -s 1M => MiB are available
-            netbench 4 => "netbench"; there are hackbench, tbench, tcp_rr, rx, micro, pages
+            netbench 4 => "netbench"; there are hackbench, tbench, tcp_rr, will-it-scale, rx, micro, pages
         "#,
     );
     assert_refuses(

@@ -10,7 +10,15 @@ use crate::common::{assert_fails, assert_has, assert_refuses, json, quarry, stdo
 #[test]
 fn workloads_are_listed() {
     let text = stdout("run");
-    for name in ["hackbench", "tbench", "tcp_rr", "rx", "micro", "pages"] {
+    for name in [
+        "hackbench",
+        "tbench",
+        "tcp_rr",
+        "will-it-scale",
+        "rx",
+        "micro",
+        "pages",
+    ] {
         assert!(text.contains(&format!("\n  {name} ")), "{text}");
     }
     for args in ["run rx --help", "run --help"] {

@@ -86,7 +86,11 @@ impl<K: Kind> Sheaves<K> {
             && let Some(mut barn) = self.barn(env, node)
             && let Some(mut sheaf) = cpu.rcu.take()
         {
-            sheaf.wait_for(env.machine().rcu_cookie(), node, dissolve);
+            let cookie = env.machine().rcu_cookie();
+            if barn.waiting.count() == 0 {
+                barn.first_cookie = cookie;
+            }
+            sheaf.wait_for(cookie, node, dissolve);
             barn.waiting.push(env.machine(), sheaf);
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
@@ -106,13 +110,20 @@ impl<K: Kind> Sheaves<K> {
         let machine = env.machine();
         let over = |sheaf: &Sheaf| machine.rcu_elapsed(sheaf.cookie());
         let mut elapsed = SheafList::EMPTY;
-        if let Some(mut barn) = self.barn(env, node) {
+        // All others of the list wait at least as long as its first one.
+        if let Some(mut barn) = self.barn(env, node)
+            && machine.rcu_elapsed(barn.first_cookie)
+        {
             let mut waiting = barn.waiting.take();
             let mut kept = SheafList::EMPTY;
             while let Some(sheaf) = waiting.pop(env.machine()) {
                 match over(&sheaf) {
                     true => elapsed.push(env.machine(), sheaf),
-                    false => kept.push(env.machine(), sheaf),
+                    false => {
+                        // The last one that is taken has waited longest.
+                        barn.first_cookie = sheaf.cookie();
+                        kept.push(env.machine(), sheaf);
+                    }
                 }
             }
             while let Some(sheaf) = kept.pop(env.machine()) {

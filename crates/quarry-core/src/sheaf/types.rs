@@ -274,6 +274,8 @@ pub(super) struct Barn {
     pub(super) empty: SheafList,
     /// Sheaves of deferred frees that wait for readers; the newest waits longest.
     pub(super) waiting: SheafList,
+    /// Grace period of the one that has waited longest.
+    pub(super) first_cookie: u64,
 }
 
 impl Barn {
@@ -281,6 +283,7 @@ impl Barn {
         full: SheafList::EMPTY,
         empty: SheafList::EMPTY,
         waiting: SheafList::EMPTY,
+        first_cookie: 0,
     };
 }
 

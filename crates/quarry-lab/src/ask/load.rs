@@ -10,7 +10,7 @@ use quarry_designs::{DesignSpec, Tuning, resolve};
 use quarry_machines::{Key, Machine, Unit};
 use quarry_work::load::host::HostSpec;
 use quarry_work::load::{
-    self, Change, HostRun, Load, LoadRun, LoadSpec, MEMORY_BYTES, WakeOrder, WakePlace,
+    self, Change, HostRun, Load, LoadRun, LoadSpec, MEMORY_BYTES, Test, WakeOrder, WakePlace,
 };
 use quarry_work::net::SendSizes;
 use quarry_work::world::Transport;
@@ -136,6 +136,26 @@ question! {
         packet: Axis<Time> = "0.3us", value("TIME"), needs(&["remote"]);
         /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
         time: Axis<Time>, long("length"), short('l'), value("TIME");
+        /// Rules and tunables.
+        rules: Rules;
+    }
+}
+
+question! {
+    /// will-it-scale: processes that map memory and touch it, or open files.
+    pub struct WillItScale {
+        /// Machine and seed.
+        clock: Clock;
+        /// Kernel.
+        kernel: Kernel;
+        /// Tests: page_fault1, page_fault2 (a private mapping of a file), mmap1, brk1, open1.
+        test: Axis<Test> = "page_fault1", value("TEST"), positional(), inner();
+        /// Processes.
+        tasks: Axis<u32> = "4", short('t'), value("N"), inner(), size();
+        /// Pages that a process of page_fault1 and page_fault2 maps.
+        pages: Axis<u32> = "32768", value("N");
+        /// Time that is counted, after a tenth of it.
+        time: Axis<Time> = "50ms", short('s'), value("TIME");
         /// Rules and tunables.
         rules: Rules;
     }
@@ -430,6 +450,30 @@ impl AskLoad for TcpRr {
     }
 }
 
+impl AskLoad for WillItScale {
+    const PUBLISHED: [&'static str; 3] = ["slub@6.17", "sheaf@6.18", "sheaf@7.0"];
+
+    fn parts(&self) -> (&Clock, &Kernel, &Rules) {
+        (&self.clock, &self.kernel, &self.rules)
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.time.one().map(|time| time.time)
+    }
+
+    fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        let usual = load::WillItScale::default();
+        let mut loads = Vec::new();
+        for test in self.test.or_all([usual.test]) {
+            for tasks in self.tasks.or_all([usual.tasks]) {
+                let pages = self.pages.or(usual.pages);
+                loads.push(Load::WillItScale(load::WillItScale { test, tasks, pages }));
+            }
+        }
+        Ok(loads)
+    }
+}
+
 /// Page sizes of what runs in simulated time: 4 KiB is usual.
 pub(super) fn page_bytes(asked: &Axis<PageBytes>) -> Vec<u64> {
     let sizes = asked.or_all([PageBytes(4096)]).into_iter();
@@ -476,4 +520,4 @@ macro_rules! answers {
     )*};
 }
 
-answers!(Hackbench, Tbench, TcpRr);
+answers!(Hackbench, Tbench, TcpRr, WillItScale);

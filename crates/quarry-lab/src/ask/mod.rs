@@ -20,7 +20,7 @@ pub use answers::{Answer, Answers, Cost, How, InputSize, Needs, OfInput, Ready};
 pub use clock::Clock;
 pub use geometry::Geometry;
 pub use heap::HeapFile;
-pub use load::{AskLoad, Hackbench, Kernel, Rules, Tbench, TcpRr};
+pub use load::{AskLoad, Hackbench, Kernel, Rules, Tbench, TcpRr, WillItScale};
 pub use look::Look;
 pub use micro::{Micro, MicroRun};
 pub use names::{Ask, Figure, Question};

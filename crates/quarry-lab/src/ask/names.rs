@@ -18,7 +18,10 @@ use schemars::JsonSchema;
 use serde_json::{Map, json};
 
 use super::answers::{Answers, Needs};
-use super::{Geometry, Hackbench, HeapFile, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf};
+use super::{
+    Geometry, Hackbench, HeapFile, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf,
+    WillItScale,
+};
 use crate::error::LabError;
 use crate::geometry::{self, CacheGeometry};
 use crate::look::{self, CacheLook};
@@ -86,7 +89,7 @@ const fn entry<Q: Answers + Part + 'static, Run: JsonSchema, Cache: JsonSchema>(
 struct Nothing {}
 
 /// All questions.
-static ENTRIES: [Entry; 11] = [
+static ENTRIES: [Entry; 12] = [
     entry::<WhatIf, Prediction, CachePrediction>(
         "what-if",
         Needs::Snapshot,
@@ -123,6 +126,12 @@ static ENTRIES: [Entry; 11] = [
     ),
     entry::<TcpRr, LoadReport, LoadCache>(
         "run tcp_rr",
+        Needs::Nothing,
+        exact("cpu_us"),
+        experiments::view,
+    ),
+    entry::<WillItScale, LoadReport, LoadCache>(
+        "run will-it-scale",
         Needs::Nothing,
         exact("cpu_us"),
         experiments::view,

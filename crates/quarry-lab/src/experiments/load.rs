@@ -67,14 +67,15 @@ pub(super) const LOAD: Workload = Workload {
     told: |grid| most(grid, tail, printed),
     notes,
     sections: |grid| {
-        let mut sections = tables(grid, &RUNS, &[&SIZES[..], &["cpus", "page_size"]].concat());
+        let apart = [&["test"], &SIZES[..], &["cpus", "page_size"]].concat();
+        let mut sections = tables(grid, &RUNS, &apart);
         sections.extend(profiles(grid));
         sections
     },
 };
 
 /// What the size of each load counts.
-pub(super) const SIZES: [&str; 3] = ["groups", "clients", "pairs"];
+pub(super) const SIZES: [&str; 4] = ["groups", "clients", "pairs", "tasks"];
 
 /// Runs whose sizes have the name of what they count.
 pub(super) fn sized(mut runs: Vec<Value>) -> Vec<Value> {
@@ -83,6 +84,7 @@ pub(super) fn sized(mut runs: Vec<Value>) -> Vec<Value> {
             "hackbench" => "groups",
             "tbench" => "clients",
             "tcp_rr" => "pairs",
+            "will-it-scale" => "tasks",
             _ => continue,
         };
         if run["size"].is_number() {

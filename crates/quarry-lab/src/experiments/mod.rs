@@ -16,7 +16,10 @@ use serde_json::Value;
 
 /// Tables of each command.
 pub const TABLES: [(&str, &[Spec]); 5] = [
-    ("run hackbench, run tbench, run tcp_rr", &load::TABLES),
+    (
+        "run hackbench, run tbench, run tcp_rr, run will-it-scale",
+        &load::TABLES,
+    ),
     (
         "run hackbench, run tbench, run tcp_rr with --host",
         &host::TABLES,

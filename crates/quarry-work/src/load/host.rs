@@ -121,9 +121,9 @@ impl HostSpec {
     /// [`WorkError::Usage`].
     pub fn check(&self) -> Result<(), WorkError> {
         self.load.check()?;
-        if self.load.get().is_remote() {
+        if let Some(what) = self.load.get().virtual_only() {
             let name = self.load.name();
-            let message = format!("{name} with another machine runs on virtual machines only");
+            let message = format!("{name} {what} runs on virtual machines only");
             return Err(WorkError::Usage(message));
         }
         if self.time.is_zero() {

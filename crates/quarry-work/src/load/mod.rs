@@ -1,10 +1,11 @@
-//! The classic loads: tasks that send each other messages.
+//! The classic loads: tasks that send each other messages, or have memory and files.
 //!
 //! | load | what | published as |
 //! |---|---|---|
 //! | [`Hackbench`] | groups of senders and receivers on Unix sockets, datagrams or pipes | seconds |
 //! | [`Tbench`] | dbench's requests and replies over TCP on loopback | MB/s of payload |
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
+//! | [`WillItScale`] | processes that map and touch memory, or open files | operations a second |
 //! | [`Own`] | what the caller writes | |
 
 mod change;
@@ -24,6 +25,7 @@ mod tbench;
 mod tcp_rr;
 #[cfg(test)]
 mod tests;
+mod will_it_scale;
 mod workload;
 
 pub use change::Change;
@@ -36,6 +38,7 @@ pub use run::{HostRun, LoadRun, MEMORY_BYTES, change};
 pub use spec::LoadSpec;
 pub use tbench::Tbench;
 pub use tcp_rr::TcpRr;
+pub use will_it_scale::{Test, WillItScale};
 
 use quarry_core::design::Design;
 use quarry_core::machine::CpuId;
@@ -52,7 +55,7 @@ use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
 use crate::progress::Progress;
 use crate::start::{Empty, Start};
-use crate::world::sim::{Counted, Kernel, Parts, remote};
+use crate::world::sim::{Counted, Kernel, Parts, kind_caches, remote};
 use crate::world::{Scenario, SkbCaches};
 use report::Run;
 use workload::{Workload, refusal};
@@ -67,6 +70,8 @@ pub enum Load {
     Tbench(Tbench),
     /// netperf's TCP_RR.
     TcpRr(TcpRr),
+    /// will-it-scale.
+    WillItScale(WillItScale),
     /// The caller's.
     Own(Own),
 }
@@ -77,6 +82,7 @@ impl Load {
             Self::Hackbench(it) => it,
             Self::Tbench(it) => it,
             Self::TcpRr(it) => it,
+            Self::WillItScale(it) => it,
             Self::Own(it) => it,
         }
     }
@@ -222,13 +228,15 @@ fn run_on<D: Design>(
         there.or_else(|| driver.create_cache(spec).ok())
     });
     let caches = caches.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;
+    let warm_up = spec.warm_up_messages(&rules);
+    let scenario = spec.load.scenario(spec.setup.seed, warm_up);
+    let kinds = kind_caches(driver, &scenario.kinds);
+    let kinds = kinds.ok_or(WorkError::Exhausted("the processes' caches"))?;
     spec.set_caches(driver)?;
     let driver = &*driver;
     // To count them takes empty slabs away, which a heap that has run must keep.
     let in_use = is_empty.then(|| objects(driver));
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
-    let warm_up = spec.warm_up_messages(&rules);
-    let scenario = spec.load.scenario(spec.setup.seed, warm_up);
     let network = Network::of(&spec.setup.machine, &spec.setup.draw);
     let queues = match remote(&scenario.connections) {
         0 => 0,
@@ -246,8 +254,11 @@ fn run_on<D: Design>(
         sched: &sched,
         rules,
         caches,
+        kinds,
+        cpus: spec.cpus,
         unix_ps: work_ps(Key::UnixMessage),
         tcp_ps: work_ps(Key::TcpSegment),
+        cycle_ps: (1000.0 / spec.setup.machine.ghz).round() as u64,
         page_bytes: spec.setup.page_bytes,
         network,
         queues,
@@ -280,8 +291,11 @@ fn run_on<D: Design>(
             .map(|_| ())?,
     }
     if kernel.was_exhausted() {
-        return Err(WorkError::NoBuffers {
-            bytes: spec.load.buffers_bytes(&rules, spec.setup.page_bytes),
+        return Err(match scenario.connections.is_empty() {
+            true => WorkError::Exhausted("the processes' pages"),
+            false => WorkError::NoBuffers {
+                bytes: spec.load.buffers_bytes(&rules, spec.setup.page_bytes),
+            },
         });
     }
     let late_changes = kernel.later()?;
@@ -308,6 +322,8 @@ fn objects<D: Design>(driver: &Driver<'_, D>) -> i64 {
     };
     driver.machine().uncounted(|| {
         shrink();
+        // What waits for one in sheaves goes with the second.
+        driver.grace_period();
         shrink();
         look();
     });

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::workload::Workload;
+use super::workload::{WITH_ANOTHER_MACHINE, Workload};
 use crate::net::NetRules;
 use crate::world::Scenario;
 use crate::world::sim::remote;
@@ -69,8 +69,12 @@ impl Workload for Own {
         u64::from(rules.send_buffer) + message
     }
 
-    fn is_remote(&self) -> bool {
-        remote(&self.scenario().connections) > 0
+    fn virtual_only(&self) -> Option<&'static str> {
+        let scenario = self.scenario();
+        if !scenario.kinds.is_empty() {
+            return Some("with processes' objects");
+        }
+        (remote(&scenario.connections) > 0).then_some(WITH_ANOTHER_MACHINE)
     }
 
     fn operations(&self) -> Option<u64> {

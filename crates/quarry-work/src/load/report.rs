@@ -103,7 +103,9 @@ pub struct LoadReport {
     pub machine: String,
     /// Load.
     pub load: &'static str,
-    /// Groups, clients or pairs.
+    /// Test of will-it-scale; null of other loads.
+    pub test: Option<&'static str>,
+    /// Groups, clients, pairs or processes.
     pub size: u32,
     /// Options of the load's command.
     pub options: Load,
@@ -195,6 +197,10 @@ impl LoadReport {
             era: spec.setup.era.name(),
             machine: spec.setup.machine.name.clone(),
             load: spec.load.name(),
+            test: match spec.load {
+                Load::WillItScale(it) => Some(it.test.name()),
+                _ => None,
+            },
             size: spec.load.size().1,
             options: spec.load,
             wake_order: spec.sched.order.name(),

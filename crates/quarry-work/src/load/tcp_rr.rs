@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::workload::Workload;
+use super::workload::{WITH_ANOTHER_MACHINE, Workload};
 use crate::world::{Scenario, Task, Transport, receive_all};
 
 /// Bytes of a request or an answer between two machines, at most: the data of an Ethernet frame with TCP's options.
@@ -55,8 +55,8 @@ impl Workload for TcpRr {
         [self.request, self.response]
     }
 
-    fn is_remote(&self) -> bool {
-        self.remote
+    fn virtual_only(&self) -> Option<&'static str> {
+        self.remote.then_some(WITH_ANOTHER_MACHINE)
     }
 
     fn contradiction(&self) -> Option<String> {

@@ -13,7 +13,7 @@ use crate::Setup;
 use crate::net::SendSizes;
 use crate::world::Transport;
 
-const LOADS: [Load; 6] = [
+const LOADS: [Load; 8] = [
     Load::Hackbench(Hackbench {
         groups: 2,
         descriptors: 3,
@@ -47,6 +47,16 @@ const LOADS: [Load; 6] = [
         request: 100,
         response: 50,
         remote: true,
+    }),
+    Load::WillItScale(WillItScale {
+        test: Test::PageFault1,
+        tasks: 3,
+        pages: 50,
+    }),
+    Load::WillItScale(WillItScale {
+        test: Test::Brk1,
+        tasks: 3,
+        pages: 1,
     }),
 ];
 
@@ -101,6 +111,39 @@ fn no_order_loses_an_object_of_slob() {
 #[test]
 fn no_order_loses_an_object_of_sheaves() {
     explored::<SheafCache>();
+}
+
+#[test]
+fn processes_objects_come_from_their_caches() {
+    for (test, name) in Test::ALL {
+        let load = Load::WillItScale(WillItScale {
+            test,
+            tasks: 4,
+            pages: 200,
+        });
+        for era in [Era::V6_17, Era::V7_0] {
+            let spec = spec(load, era, 4);
+            let report = match era {
+                Era::V7_0 => run::<SheafCache>(&spec, &|_| ()),
+                _ => run::<Slub>(&spec, &|_| ()),
+            };
+            let report = report.unwrap();
+            let per_operation = |cache: &str| {
+                let allocs = report.cache(cache).map_or(0, |cache| cache.allocs);
+                allocs as f64 / report.operations as f64
+            };
+            let (cache, count) = match test {
+                Test::PageFault1 | Test::PageFault2 => ("anon_vma", 1.0 / 200.0),
+                Test::Mmap1 | Test::Brk1 => ("maple_node", 2.0),
+                Test::Open1 => ("names_cache", 1.0),
+            };
+            let own = per_operation(cache);
+            // Rounds of pages are long beside the time that is counted, which ends within them.
+            let tolerance = if count < 1.0 { 0.3 } else { 0.02 };
+            assert!((own / count - 1.0).abs() < tolerance, "{name} {era}: {own}");
+            assert!(report.idle_percent < 1.0, "{name} {era}");
+        }
+    }
 }
 
 /// A run of pairs that talk to another machine.

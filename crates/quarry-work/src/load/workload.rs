@@ -8,6 +8,9 @@ const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Tasks of a run, at most: each has a stack of 256 KiB of address space.
 const TASKS_MAX: u64 = 30_000;
 
+/// [`Workload::virtual_only`] of a load whose connections leave the machine.
+pub(super) const WITH_ANOTHER_MACHINE: &str = "with another machine";
+
 /// A load: its sizes, and a function that sets it up. One is implemented in a file of its own, and is a variant of
 /// [`Load`](super::Load).
 pub(super) trait Workload {
@@ -33,9 +36,9 @@ pub(super) trait Workload {
         2 * message
     }
 
-    /// True if a connection goes to another machine.
-    fn is_remote(&self) -> bool {
-        false
+    /// Reason for which it runs on virtual machines only, behind its name; `None` if it also runs on real threads.
+    fn virtual_only(&self) -> Option<&'static str> {
+        None
     }
 
     /// Operations after which it ends by itself; `None` if it runs for a time.

@@ -1,16 +1,19 @@
 //! The interface of workloads, on virtual CPUs and real ones.
 //!
 //! A workload is one function that fills a [`Scenario`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
-//! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time. [`load::host`](crate::load::host)
+//! request objects and pages, sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time. [`load::host`](crate::load::host)
 //! runs them as threads of this process, over the same allocators.
 //!
 //! Messages have a length and no content, but for one word, which travels with a message's first byte: what a header would say.
 
 use serde::Serialize;
 
+pub(crate) use request::Source;
+pub use request::{Kind, Request};
 pub(crate) use skb::SkbCaches;
 
 pub(crate) mod host;
+mod request;
 pub mod sim;
 mod skb;
 
@@ -86,6 +89,8 @@ pub struct Scenario {
     pub(crate) tasks: Vec<Body>,
     /// Messages that each receiver of a load that ends by itself takes before counting begins.
     pub(crate) warm_up: u32,
+    /// Kinds of what its processes request.
+    pub(crate) kinds: Vec<Kind>,
 }
 
 impl Scenario {
@@ -94,6 +99,11 @@ impl Scenario {
         let first = End(2 * self.connections.len() as u32);
         self.connections.push(transport);
         (first, first.peer())
+    }
+
+    /// Its tasks request objects of this kind.
+    pub fn needs(&mut self, kind: Kind) {
+        self.kinds.push(kind);
     }
 
     /// Adds a task. All begin at the same time.
@@ -120,6 +130,13 @@ pub trait Task {
 
     /// No more will be sent from here.
     fn close(&self, end: End);
+
+    /// Requests something for the task's process. Only virtual machines have its kinds.
+    ///
+    /// # Errors
+    ///
+    /// [`Over`]
+    fn request(&self, request: Request) -> Result<(), Over>;
 
     /// Sleeps.
     fn sleep_ns(&self, ns: u64);

@@ -1,7 +1,7 @@
 //! Arguments of the loads: their questions, and what the original programs call them.
 
 use quarry_ask::{Asked, Part};
-use quarry_lab::ask::{AskLoad, Hackbench, Tbench, TcpRr};
+use quarry_lab::ask::{AskLoad, Hackbench, Tbench, TcpRr, WillItScale};
 
 use crate::commands::experiment::TimedArgs;
 use crate::{error, output, question};
@@ -151,6 +151,26 @@ impl TcpRrArgs {
             asked.give("response", response);
         }
         super::run(&self.common, &self.common.question(asked)?)
+    }
+}
+
+/// `quarry run will-it-scale`.
+#[derive(clap::Args)]
+#[command(after_help = help!(
+    "  quarry run will-it-scale page_fault1 -t 1,16,64 --machine milan-2x64
+  quarry run will-it-scale mmap1,brk1,open1 -t 32 --design slub@6.17,sheaf@6.18,sheaf@7.0
+  quarry run will-it-scale mmap1 -t 8 --json | jq '.runs[].caches[] | [.name, .allocs]'"
+))]
+pub(crate) struct WillItScaleArgs {
+    #[command(flatten)]
+    asked: Asked<WillItScale>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl WillItScaleArgs {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        super::run(&self.common, &self.common.question(self.asked.clone())?)
     }
 }
 

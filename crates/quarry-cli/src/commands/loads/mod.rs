@@ -1,9 +1,9 @@
-//! `quarry run hackbench`, `tbench`, `tcp_rr`: the classic loads, in simulated time.
+//! `quarry run hackbench`, `tbench`, `tcp_rr`, `will-it-scale`: the classic loads, in simulated time.
 
 mod args;
 pub(crate) mod host;
 
-pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
+pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs, WillItScaleArgs};
 
 use args::Common;
 
@@ -115,7 +115,8 @@ fn about(run: &LoadReport) -> String {
         1 => "1 CPU".to_string(),
         several => format!("{several} CPUs"),
     };
-    format!("{}, {} {}, {cpus}", run.load, run.size, unit(run))
+    let load = run.test.unwrap_or(run.load);
+    format!("{load}, {} {}, {cpus}", run.size, unit(run))
 }
 
 /// Unit of a load's size.
@@ -125,6 +126,8 @@ fn unit(run: &LoadReport) -> &'static str {
         ("hackbench", _) => "groups",
         ("tbench", 1) => "client",
         ("tbench", _) => "clients",
+        ("will-it-scale", 1) => "process",
+        ("will-it-scale", _) => "processes",
         (_, 1) => "pair",
         _ => "pairs",
     }

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Folder for the rows. If rows of the same sweep are there, it goes on.
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Question: what-if, replay, "replay --time", "run hackbench", "run tbench", "run tcp_rr" or "run micro". [default: what-if]
+    /// Question: what-if, replay, "replay --time", "run hackbench", "run tbench", "run tcp_rr", "run will-it-scale" or "run micro". [default: what-if]
     #[arg(long, value_name = "COMMAND")]
     ask: Option<String>,
     /// Files, folders and patterns, as the command of the question reads them; may be repeated. A folder that is no

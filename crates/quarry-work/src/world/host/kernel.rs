@@ -17,7 +17,7 @@ use super::usage::Usage;
 use super::waiters::Waiters;
 use crate::net::NetRules;
 use crate::world::skb::SkbCaches;
-use crate::world::{End, Over, Received, Task, Transport};
+use crate::world::{End, Over, Received, Request, Task, Transport};
 
 /// State of one end of a connection.
 pub(super) struct State<'h, D: Design> {
@@ -255,6 +255,11 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
         let mut state = peer.lock();
         state.ended = true;
         peer.readable.wake_all(state);
+    }
+
+    fn request(&self, _request: Request) -> Result<(), Over> {
+        // Refused before a run begins.
+        Err(Over)
     }
 
     fn sleep_ns(&self, ns: u64) {

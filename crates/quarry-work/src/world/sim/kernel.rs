@@ -11,6 +11,7 @@ use quarry_sim::driver::{CacheIndex, Driver};
 use quarry_sim::sched::{SchedCounts, Scheduler, TaskId};
 use quarry_sim::time::TimeCounters;
 
+use super::process::Processes;
 use super::remote::Nic;
 use super::socket::{Side, SocketLine};
 use crate::card::Network;
@@ -18,7 +19,7 @@ use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::progress::Progress;
 use crate::world::skb::SkbCaches;
-use crate::world::{End, Over, Received, Task, Transport};
+use crate::world::{End, Kind, Over, Received, Request, Task, Transport};
 
 /// Path on which a task spends time in the kernel; calls and switches are none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +79,11 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     pub(super) page_bytes: u32,
     pub(super) unix_ps: u64,
     pub(super) tcp_ps: u64,
+    /// A clock cycle.
+    pub(super) cycle_ps: u64,
     sides: Vec<Side<'h>>,
     pub(super) nic: Nic<'h>,
+    pub(super) processes: Processes<'h>,
     counted: Counted,
     now: RefCell<Moment>,
     begun: RefCell<Option<Moment>>,
@@ -116,9 +120,14 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) sched: &'d Scheduler<'d>,
     pub(crate) rules: NetRules,
     pub(crate) caches: SkbCaches<CacheIndex>,
+    /// Caches of what processes request.
+    pub(crate) kinds: Vec<(Kind, CacheIndex)>,
+    /// CPUs.
+    pub(crate) cpus: u32,
     /// The protocols' work for a message and for a segment, in picoseconds.
     pub(crate) unix_ps: u64,
     pub(crate) tcp_ps: u64,
+    pub(crate) cycle_ps: u64,
     pub(crate) page_bytes: u64,
     pub(crate) network: Network,
     /// Queues of the network card.
@@ -149,7 +158,9 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             page_bytes: parts.page_bytes as u32,
             unix_ps: parts.unix_ps,
             tcp_ps: parts.tcp_ps,
+            cycle_ps: parts.cycle_ps,
             sides: sides.map(Side::new).collect(),
+            processes: Processes::new(parts.kinds, parts.cpus),
             nic: Nic::new(parts.network, parts.queues, remote(connections)),
             counted: parts.counted,
             now: RefCell::default(),
@@ -222,6 +233,11 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         self.exhausted.set(true);
         self.sched.stop();
         Over
+    }
+
+    /// Operations so far.
+    pub(super) fn operations(&self) -> u64 {
+        self.now.borrow().operations
     }
 
     /// True if memory was exhausted.
@@ -328,6 +344,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             self.shut_pipe(side);
         }
         self.shut_card();
+        self.end_processes();
     }
 }
 
@@ -369,6 +386,10 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         self.sched.leave_kernel();
     }
 
+    fn request(&self, request: Request) -> Result<(), Over> {
+        self.serve(request)
+    }
+
     fn sleep_ns(&self, ns: u64) {
         self.machine.work(Work::Syscall);
         self.sched.sleep_ns(ns);
@@ -407,6 +428,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         }
         self.report_progress(now_ps);
         self.do_later(now_ps);
+        self.end_grace_periods(now_ps);
     }
 
     fn warmed_up(&self) {

@@ -30,6 +30,12 @@
 //! interrupt of its queue, and its answer here for the next one. CPUs of the other machine are never busy. Frames are not split:
 //! requests and answers are short. Costs of the network are the machine's ([`Machine::with_network`](quarry_machines::Machine::with_network)).
 //!
+//! # Processes
+//!
+//! A process has objects and pages ([`Kind`](crate::world::Kind)), and frees the oldest of a kind first. What is freed after a grace
+//! period waits for it: from 6.18 on objects in the design's own way (`kfree_rcu()`: rcu sheaves, or pages of pointers), page tables
+//! and objects of older releases in callbacks, which free one by one on the CPU that gave them up. A grace period ends every 24 ms.
+//!
 //! # Assumed
 //!
 //! * Locks of sockets are lines that move, and are not waited for. No segment is lost, and no window closes.
@@ -38,6 +44,7 @@
 
 mod kernel;
 mod pipe;
+mod process;
 mod remote;
 mod skb;
 mod socket;
@@ -45,3 +52,4 @@ mod tcp;
 mod unix;
 
 pub(crate) use kernel::{Counted, Kernel, Later, Moment, Parts, Path, remote};
+pub(crate) use process::kind_caches;

@@ -56,7 +56,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
     }
 
     /// Marks an allocation as this CPU's.
-    fn own(&self, object: Option<ObjectRef<'h>>) -> Result<Object<'h>, Over> {
+    pub(super) fn own(&self, object: Option<ObjectRef<'h>>) -> Result<Object<'h>, Over> {
         let cpu = self.machine.current_cpu();
         match object {
             Some(object) => Ok(Object { object, cpu }),
