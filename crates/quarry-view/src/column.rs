@@ -364,7 +364,8 @@ mod tests {
         assert_eq!(text("t.mean", Form::Ns), "-");
         assert_eq!(text("o", Form::Orders), "1: 1 200");
         assert_eq!(text("absent", Form::Count), "-");
-        assert_eq!(Form::Ratio.print(-0.0001), "+0.0 %");
+        assert_eq!(Form::Ratio.print(-0.0001), "-0.0 %");
+        assert_eq!(Form::Ratio.print(0.0), "+0.0 %");
     }
 
     #[test]

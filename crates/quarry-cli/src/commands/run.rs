@@ -40,9 +40,9 @@ Workloads:
   tbench         dbench's requests over TCP on loopback, in simulated time
   tcp_rr         netperf's TCP_RR: a byte to and fro, in simulated time
   will-it-scale  processes that touch memory, or open files, in simulated time
-  rx             a network receiver: what pages cost by driver and number of rings
+  rx             a network receiver: what pages cost by driver and rings
   micro          micro-benchmarks of kernel developers, in simulated time
-  pages          processes that fault and exit: pages of order 0, in simulated time
+  pages          processes that fault and exit, in simulated time
 
 `quarry run WORKLOAD --help` tells more. `quarry run --preload -- PROGRAM` runs a
 program of this computer on the designs.

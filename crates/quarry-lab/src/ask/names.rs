@@ -175,7 +175,7 @@ impl Ask {
     /// The same in simulated time.
     pub const TIMED_REPLAY: Self = Self(2);
     /// The question about caches that a user describes.
-    pub const GEOMETRY: Self = Self(9);
+    pub const GEOMETRY: Self = Self(10);
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn the_null_arm_says_what_chance_is() {
         let arm = |design: &str, is_null: bool, [low, high]: [f64; 2], rounds: u32| {
-            json!({"design": design, "load": "hackbench", "size": 4, "null": is_null, "rounds": rounds,
+            json!({"design": design, "load": "hackbench", "groups": 4, "null": is_null, "rounds": rounds,
                 "against_first": (low + high) / 2.0, "against_first_range": [low, high]})
         };
         let arms = |rounds| {
@@ -156,7 +156,7 @@ mod tests {
         };
         assert_eq!(
             told_apart(&arms(5)),
-            "hackbench 4: sheaf@7.0 is 5.0 % faster than slub@6.18, in every round by more than chance; slab@6.3 cannot \
+            "hackbench with 4 groups: sheaf@7.0 is 5.0 % faster than slub@6.18, in every round by more than chance; slab@6.3 cannot \
              be told apart from slub@6.18 (slub@6.18 again differs by -1.0 to +1.5 %)."
         );
         assert!(told_apart(&arms(2)).contains("2 rounds tell nothing apart; give --rounds 3"));

@@ -39,10 +39,9 @@ fn processes_out_of_step_wait_in_faults_and_in_frees() {
         (many.pages as f64 - many.freed as f64).abs() < 0.5 * all,
         "{many:?}"
     );
-    assert!(
-        many.pages as f64 >= all && many.freed as f64 >= all,
-        "{many:?}"
-    );
+    // The window ends within a round of each but the one that opened it.
+    let rounds = [many.pages, many.freed].map(|pages| pages as f64 / all);
+    assert!(rounds.iter().all(|rounds| *rounds > 0.9), "{many:?}");
 }
 
 #[test]
@@ -71,8 +70,10 @@ fn a_part_of_a_socket_and_more_sockets_are_cpus_as_well() {
 
 #[test]
 fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
-    let held = |era| run(&spec(4, era)).unwrap().free_lock;
-    let [before, from, last, after] = [Era::V4_16, Era::V4_17, Era::V5_17, Era::V5_18].map(held);
+    let held = |processes, era| run(&spec(processes, era)).unwrap().free_lock;
+    let [before, from] = [Era::V4_16, Era::V4_17].map(|era| held(4, era));
+    // Lists are so long from 5.14 on that a few processes hardly take the lock.
+    let [last, after] = [Era::V5_17, Era::V5_18].map(|era| held(24, era));
     // Windows cut rounds at other pages.
     assert!(
         (before.taken / from.taken - 1.0).abs() < 0.02,

@@ -152,7 +152,7 @@ slubq 2.6.35
         unlock slab, write cpu_queue 96, read cpu_queue 8, free slot
 sheaf 7.0
     refill: call, slot, write cpu_state 64, slow_path, preempt, (write cpu_queue 32, lock barn,
-        irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
+        irq_save, write node 56, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
         8, atomic slab 8, unlock node_list, write cpu_queue 32, lock node_list, irq_save, read slab
         8, write node 12, write slab 8 x2, unlock node_list, write slab 8, read slab 8, atomic slab
         8, read object 8 x24, slot, write pcp 64, page_call, atomic pcp 4, write page_descriptor 64,
@@ -172,11 +172,11 @@ sheaf 7.0
         write object 8, atomic slab 8, remote slot, write cpu_state 64, write cpu_queue 32 x2, free
         slot
     drain: call, read slab 64, slot, write cpu_state 64, slow_path, preempt, write cpu_queue 32,
-        lock barn, irq_save, write node 48, unlock barn, lock node_list, irq_save, read slab 8, read
-        object 8, atomic slab 8, unlock node_list, lock barn, irq_save, write node 48, write
+        lock barn, irq_save, write node 56, unlock barn, lock node_list, irq_save, read slab 8, read
+        object 8, atomic slab 8, unlock node_list, lock barn, irq_save, write node 56, write
         cpu_queue 32, unlock barn, write cpu_queue 32, write cpu_queue 8, free slot
     new slab: call, slot, write cpu_state 64, slow_path, preempt, (write cpu_queue 32, lock barn,
-        irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
+        irq_save, write node 56, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
         8, atomic slab 8, unlock node_list, write cpu_queue 32, lock node_list, irq_save, unlock
         node_list, slot, write pcp 64, page_call, atomic pcp 4, lock zone, irq_save, write zone 8,
         write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x4,
