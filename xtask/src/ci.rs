@@ -96,7 +96,7 @@ fn run_steps(steps: &[&Step], times: &mut Vec<String>) -> Result<Vec<String>> {
     Ok(skipped)
 }
 
-/// Runs two checks at once, each of which leaves a processor idle for most of its time. What they print is mixed by lines.
+/// Runs two checks at once; each leaves a processor idle for most of its time. What they print is mixed by lines.
 fn side_by_side(one: fn() -> Result<Outcome>, other: fn() -> Result<Outcome>) -> Result<Outcome> {
     let (one, other) = std::thread::scope(|scope| {
         let other = scope.spawn(other);

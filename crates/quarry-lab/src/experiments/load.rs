@@ -74,7 +74,7 @@ pub(super) const LOAD: Workload = Workload {
     },
 };
 
-/// What the size of each load counts.
+/// Names of sizes, by load: they say what is counted.
 pub(super) const SIZES: [&str; 4] = ["groups", "clients", "pairs", "tasks"];
 
 /// Runs whose sizes have the name of what they count.

@@ -153,7 +153,7 @@ fn notes(answer: &Value) -> Vec<String> {
     told
 }
 
-/// What a prediction has besides its numbers: its farthest bounds, memory that moves between slabs and the page allocator, and
+/// Notes on a prediction besides its numbers: its farthest bounds, memory that moves between slabs and the page allocator, and
 /// what is not computed.
 fn besides(design: &str, run: &Value) -> Vec<String> {
     let of = |value: &Value, path: &str| number(value, path).unwrap_or(0.0);
