@@ -59,6 +59,7 @@ fn merged_caches_have_all_their_names() {
         format!("info {trace}"),
         format!("what-if {b} --page-size 64k --caches"),
         format!("callers {trace} --by cache"),
+        format!("callers {trace} --folded=all"),
         format!("replay {trace} --caches --no-timing"),
         format!("replay {trace} --caches --no-timing --design slub@6.1,slub@6.12"),
         format!("replay {trace} --check --no-timing"),

@@ -17,6 +17,7 @@ mod view;
 use std::collections::{BTreeMap, HashMap};
 
 use quarry_trace::{Flags, FullRow, NO_CACHE, TraceFile, TraceMeta, Waiting};
+use quarry_view::value::also;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -405,7 +406,10 @@ impl Callers {
                 "" => frame(sites.of(*site)),
                 stack => stack.to_string(),
             };
-            let (process, cache) = (frame(processes.of(*process)), frame(caches.of(*cache)));
+            let cache = caches.of(*cache);
+            let others = self.aliases_of(By::Cache, cache);
+            let others: Vec<&str> = others.iter().map(String::as_str).collect();
+            let (process, cache) = (frame(processes.of(*process)), frame(&also(cache, &others)));
             // Call sites of one function may have one stack.
             let of = all.entry(format!("{process};{functions};{cache}"));
             let of = of.or_default();
