@@ -97,7 +97,8 @@ def test_options_that_contradict_each_other():
         with pytest.raises(quarry.UsageError, match=message):
             recording.replay(**keywords)
     with pytest.raises(
-        quarry.UsageError, match="there are hackbench, tbench, tcp_rr, will-it-scale, micro, pages, rx"
+        quarry.UsageError,
+        match="there are hackbench, tbench, tcp_rr, will-it-scale, micro, pages, rx",
     ):
         quarry.run("dbench")
     with pytest.raises(TypeError, match="unexpected keyword argument 'fds'"):
