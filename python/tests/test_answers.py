@@ -66,7 +66,7 @@ def test_tables_of_a_snapshot_name_its_content(snapshots, tmp_path):
     path = snapshots[0]
     results = quarry.sweep(input=str(path), release="7.3", output=tmp_path / "out")
     (digest,) = results.table()["input_digest"]
-    assert " changes most with Linux 7.3" in " ".join(str(results.table()).split())
+    assert " changes most with the settings asked for" in " ".join(str(results.table()).split())
     for source in (path, path.read_bytes()):
         snapshot = quarry.Snapshot.read(source)
         looked = quarry.look(snapshot)
