@@ -143,8 +143,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
     let orphans = &meta.orphans;
     let known = Orphans::of(meta);
-    let of_all = known.never_freed_objects;
-    let of_pages = known.never_freed_pages.map(|blocks| blocks as f64);
     let mut text = format!(
         "{}: {} of {} rows, {:.3} s\n\
          frees of what was not seen allocated: {}; implied frees: {}; alive at the end: {}\n",
@@ -154,10 +152,7 @@ fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
         meta.duration_ns() as f64 / 1e9,
         units::count(orphans.unknown_frees()),
         units::count(orphans.implied_frees()),
-        alive(
-            of_all.map(|all| format!("{} objects", units::count(all))),
-            of_pages
-        ),
+        alive(known.never_freed_objects, None, known.never_freed_pages),
     );
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));

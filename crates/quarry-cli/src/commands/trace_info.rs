@@ -1,7 +1,7 @@
 //! A recording, as JSON outputs describe it.
 
 use quarry_trace::TraceMeta;
-use quarry_view::units::count;
+use quarry_view::units::{bytes, count};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -112,9 +112,11 @@ impl Orphans {
     }
 }
 
-/// Objects and page blocks that are alive; what is not known is left out.
-pub(crate) fn alive(objects: Option<String>, blocks: Option<f64>) -> String {
-    let blocks = blocks.map(|blocks| format!("{} page blocks", count(blocks as u64)));
+/// Objects, with the bytes that they asked for, and page blocks that are alive; what is not known is left out.
+pub(crate) fn alive(objects: Option<u64>, asked: Option<u64>, blocks: Option<u64>) -> String {
+    let asked = asked.map_or_else(String::new, |asked| format!(", {} asked for", bytes(asked)));
+    let objects = objects.map(|objects| format!("{} objects{asked}", count(objects)));
+    let blocks = blocks.map(|blocks| format!("{} page blocks", count(blocks)));
     match objects.into_iter().chain(blocks).collect::<Vec<_>>() {
         none if none.is_empty() => "unknown".to_string(),
         some => some.join("; "),

@@ -36,11 +36,8 @@ const FACTS: Spec = Spec {
             )
             .worded(|of| {
                 let [objects, blocks] = ["objects", "pages"]
-                    .map(|kind| number(of, &format!("orphans.never_freed_{kind}")));
-                alive(
-                    objects.map(|all| format!("{} objects", count(all as u64))),
-                    blocks,
-                )
+                    .map(|kind| at(of, &format!("orphans.never_freed_{kind}")).as_u64());
+                alive(objects, None, blocks)
             }),
             column("lost events", "lost_events", Count),
             column("ignored events", "other_events other_event_names", Text).worded(ignored),
@@ -52,13 +49,13 @@ const FACTS: Spec = Spec {
                 Text,
             )
             .worded(|of| {
-                let [objects, blocks] =
-                    ["peak_live_objects", "peak_live_page_blocks"].map(|path| number(of, path));
-                let asked = bytes(whole(of, "peak_live_bytes"));
-                alive(
-                    objects.map(|all| format!("{} objects, {asked} asked for", count(all as u64))),
-                    blocks,
-                )
+                let [objects, asked, blocks] = [
+                    "peak_live_objects",
+                    "peak_live_bytes",
+                    "peak_live_page_blocks",
+                ]
+                .map(|path| at(of, path).as_u64());
+                alive(objects, asked, blocks)
             }),
             column("size", "bytes_out bytes_per_event", Text).worded(|of| {
                 let per_event = number(of, "bytes_per_event").unwrap_or(0.0);

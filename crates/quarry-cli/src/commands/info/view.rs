@@ -58,16 +58,14 @@ const FACTS: Spec = Spec {
                 "Allocated in the recording, the recorder's own with them: each at its own peak. `callers` counts the load's.",
             )
             .worded(|of| {
-                of_trace(of, |of| match number(of, "peak_live_objects") {
-                    Some(objects) => alive(
-                        Some(format!(
-                            "{} objects, {} asked for",
-                            count(objects as u64),
-                            bytes(whole(of, "peak_live_bytes"))
-                        )),
-                        number(of, "peak_live_page_blocks"),
-                    ),
-                    None => alive(None, number(of, "peak_live_page_blocks")),
+                of_trace(of, |of| {
+                    let [objects, asked, blocks] = [
+                        "peak_live_objects",
+                        "peak_live_bytes",
+                        "peak_live_page_blocks",
+                    ]
+                    .map(|path| at(of, path).as_u64());
+                    alive(objects, asked, blocks)
                 })
             })
             .rare(),
@@ -425,9 +423,8 @@ fn unmatched(trace: &Value) -> String {
         count(of.iter().sum())
     };
     let [objects, blocks] = ["never_freed_objects", "never_freed_pages"]
-        .map(|name| number(&trace["orphans_by_kind"], name));
-    let objects = objects.map(|objects| format!("{} objects", count(objects as u64)));
-    let alive = format!("alive at the end: {}", alive(objects, blocks));
+        .map(|name| trace["orphans_by_kind"][name].as_u64());
+    let alive = format!("alive at the end: {}", alive(objects, None, blocks));
     format!(
         "{} frees of what was allocated before, {} implied frees; {alive}",
         count(whole(trace, "orphans")),
