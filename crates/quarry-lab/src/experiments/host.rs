@@ -6,7 +6,7 @@ use quarry_view::{Grid, Spec, column};
 use serde_json::Value;
 
 use super::{Workload, apart, of, tables};
-use crate::experiments::load::{self, SIZES, fast_path};
+use crate::experiments::load::{self, fast_path};
 
 pub(super) const TABLES: [Spec; 1] = [RUNS];
 
@@ -59,11 +59,11 @@ pub(super) const HOST: Workload = Workload {
         };
         groups(grid).iter().filter_map(note).collect()
     },
-    sections: |grid| tables(grid, &RUNS, &[&["file", "load"], &SIZES[..]].concat()),
+    sections: |grid| tables(grid, &RUNS, &load::with_sizes(&["file", "load"])),
 };
 
 fn groups(grid: &Grid<'_>) -> Vec<Vec<Value>> {
-    let groups = apart(grid, &[&["file", "load"], &SIZES[..]].concat()).into_iter();
+    let groups = apart(grid, &load::with_sizes(&["file", "load"])).into_iter();
     groups.map(|(_, arms)| arms).collect()
 }
 

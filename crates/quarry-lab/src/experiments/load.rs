@@ -3,7 +3,7 @@
 use quarry_view::Form::{Bytes, Count, Lines, Number, Rate, Share, Text};
 use quarry_view::value::{list, number, text};
 use quarry_view::{Grid, Section, Spec, column};
-use quarry_work::load::{PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::load::{Hackbench, Load, PAGE_ALLOCATOR, SLAB_SLOW, Tbench, TcpRr, WillItScale};
 use serde_json::Value;
 
 use super::{PROFILES, Workload, causes, most, of, tables};
@@ -67,28 +67,42 @@ pub(super) const LOAD: Workload = Workload {
     told: |grid| most(grid, tail, printed),
     notes,
     sections: |grid| {
-        let apart = [&["test"], &SIZES[..], &["cpus", "page_size"]].concat();
+        let apart = with_sizes(&["test", "cpus", "page_size"]);
         let mut sections = tables(grid, &RUNS, &apart);
         sections.extend(profiles(grid));
         sections
     },
 };
 
-/// Names of sizes, by load: they say what is counted.
-pub(super) const SIZES: [&str; 4] = ["groups", "clients", "pairs", "tasks"];
+/// Names of loads, and of what their sizes count.
+fn units() -> [(&'static str, &'static str); 4] {
+    let loads = [
+        Load::Hackbench(Hackbench::default()),
+        Load::Tbench(Tbench::default()),
+        Load::TcpRr(TcpRr::default()),
+        Load::WillItScale(WillItScale::default()),
+    ];
+    loads.map(|load| (load.name(), load.size().0))
+}
+
+/// The name of what the size of a run's load counts.
+fn unit(run: &Value) -> Option<&'static str> {
+    let load = text(run, "load");
+    let found = units().into_iter().find(|(name, _)| *name == load);
+    found.map(|(_, unit)| unit)
+}
+
+/// Names of axes, with those of sizes.
+pub(super) fn with_sizes(names: &[&'static str]) -> Vec<&'static str> {
+    let sizes = units().into_iter().map(|(_, unit)| unit);
+    names.iter().copied().chain(sizes).collect()
+}
 
 /// Runs whose sizes have the name of what they count.
 pub(super) fn sized(mut runs: Vec<Value>) -> Vec<Value> {
     for run in &mut runs {
-        let name = match text(run, "load") {
-            "hackbench" => "groups",
-            "tbench" => "clients",
-            "tcp_rr" => "pairs",
-            "will-it-scale" => "tasks",
-            _ => continue,
-        };
-        if run["size"].is_number() {
-            run[name] = run["size"].take();
+        if let (Some(unit), true) = (unit(run), run["size"].is_number()) {
+            run[unit] = run["size"].take();
         }
     }
     runs
@@ -97,12 +111,10 @@ pub(super) fn sized(mut runs: Vec<Value>) -> Vec<Value> {
 /// The size of a load and what it counts, such as `hackbench with 4 groups`.
 pub(super) fn named(run: &Value) -> String {
     let load = text(run, "load");
-    let size = SIZES
-        .into_iter()
-        .find_map(|name| Some((name, number(run, name)?)));
+    let size = unit(run).and_then(|unit| Some((unit, number(run, unit)?)));
     match size {
-        Some((name, 1.0)) => format!("{load} with 1 {}", name.trim_end_matches('s')),
-        Some((name, size)) => format!("{load} with {size} {name}"),
+        Some((unit, 1.0)) => format!("{load} with 1 {}", unit.trim_end_matches('s')),
+        Some((unit, size)) => format!("{load} with {size} {unit}"),
         None => load.to_string(),
     }
 }
