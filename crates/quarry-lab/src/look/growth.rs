@@ -389,20 +389,19 @@ fn facts(first: &Snapshot, last: &Snapshot) -> Vec<String> {
     {
         found.push(format!("kernel {before} and {after}"));
     }
-    if let (Some(before), Some(after)) = (first.present_cpus, last.present_cpus)
-        && before != after
-        && first.facts.present_cpus.is_fact()
-        && last.facts.present_cpus.is_fact()
-    {
-        found.push(format!("{before} and {after} CPUs"));
-    }
+    let present = |of: &Snapshot| of.present_cpus.filter(|_| of.facts.present_cpus.is_fact());
     // A kernel decides once how many there can be.
-    if let (Some(before), Some(after)) = (first.nr_cpu_ids, last.nr_cpu_ids)
-        && before != after
-        && first.facts.nr_cpu_ids.is_fact()
-        && last.facts.nr_cpu_ids.is_fact()
-    {
-        found.push(format!("{before} and {after} possible CPUs"));
+    let possible = |of: &Snapshot| of.nr_cpu_ids.filter(|_| of.facts.nr_cpu_ids.is_fact());
+    let cpus = [
+        (present(first), present(last), "CPUs"),
+        (possible(first), possible(last), "possible CPUs"),
+    ];
+    for (before, after, what) in cpus {
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+        {
+            found.push(format!("{before} and {after} {what}"));
+        }
     }
     if let (Some(before), Some(after)) = (first.memory_bytes, last.memory_bytes)
         && before.abs_diff(after) > before / 10
