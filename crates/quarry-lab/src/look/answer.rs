@@ -87,6 +87,21 @@ fn told(look: &Look, snapshot: &Snapshot) -> String {
         .join(" ")
 }
 
+/// Objects of all caches by the head of an excerpt, if it has their sum.
+fn by_head(snapshot: &Snapshot) -> Option<String> {
+    let totals = snapshot.excerpt?.totals?;
+    let all = match (totals.object_bytes, totals.num_objs) {
+        (0, 0) => return None,
+        (0, count) => format!("{count} objects"),
+        (all, _) => format!("{} of objects", bytes(all)),
+    };
+    let caches = match totals.caches {
+        0 => String::new(),
+        caches => format!(" in {caches} caches"),
+    };
+    Some(format!("{all}{caches}, by its head"))
+}
+
 /// Amount, causes and the largest cache, in a sentence.
 fn finding(look: &Look, snapshot: &Snapshot) -> String {
     let name = &snapshot.file;
@@ -102,27 +117,13 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
             in_brackets(cache.slab_bytes, look.slab_bytes)
         )
     });
-    let all = snapshot
-        .is_part()
-        .then_some(snapshot.excerpt)
-        .and_then(|excerpt| {
-            let of_head = excerpt.and_then(|of| of.totals).and_then(|totals| {
-                let all = match (totals.object_bytes, totals.num_objs) {
-                    (0, 0) => return None,
-                    (0, count) => format!("{count} objects"),
-                    (all, _) => format!("{} of objects", bytes(all)),
-                };
-                let caches = match totals.caches {
-                    0 => String::new(),
-                    caches => format!(" in {caches} caches"),
-                };
-                Some(format!("{all}{caches}, by its head"))
-            });
-            of_head.or_else(|| {
-                let slab = snapshot.meminfo_slab_bytes?;
-                Some(format!("{} by meminfo's Slab", bytes(slab)))
-            })
-        });
+    let all = match snapshot.is_part() {
+        true => by_head(snapshot).or_else(|| {
+            let slab = snapshot.meminfo_slab_bytes?;
+            Some(format!("{} by meminfo's Slab", bytes(slab)))
+        }),
+        false => None,
+    };
     let rows = snapshot.slabinfo.rows.len();
     let of_which = match (snapshot.form, snapshot.is_part()) {
         (Form::Unable, _) => format!(" of the {} that could not grow", counted(rows, "cache")),
