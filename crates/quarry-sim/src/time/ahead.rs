@@ -64,7 +64,7 @@ impl Ahead {
         checked.push((line, at_ps));
     }
 
-    /// When a CPU has what it reads of a line: now, or when the line has come.
+    /// The moment at which a CPU has the bytes of a line that it reads: now, or when the line has come.
     #[inline(always)]
     pub(super) fn read_ps(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
         if self.own[cpu as usize].get().until_ps <= now_ps {

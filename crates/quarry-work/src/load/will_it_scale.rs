@@ -1,6 +1,6 @@
 //! will-it-scale: processes that map, touch and unmap memory, or open files.
 //!
-//! What an operation allocates and frees is counted on a real kernel (`data/will_it_scale.csv`), and a test compares it. Work
+//! Allocations and frees of an operation are counted on a real kernel (`data/will_it_scale.csv`), and a test compares them. Work
 //! outside of the allocators (trees, reverse maps, lists for reclaim, accounting, paths) has a number of cycles, from a profile of
 //! that kernel. Processes share no lock outside of the allocators.
 
