@@ -10,7 +10,8 @@
 //!
 //! A machine may keep freed blocks ([`Blocks::keep`]), since mapping one and touching its pages costs milliseconds. They are
 //! in a list of their own, the oldest first, and go when newer ones need their room, or when a block is mapped or freed a
-//! while later.
+//! while later. A program that has shrunk should not hold them: beyond an eighth of the bytes in use, blocks are kept only
+//! while requests are *missed*, that is when they have the size of a block that was returned just before.
 //!
 //! # Invariants
 //!
@@ -20,6 +21,7 @@
 //!   is taken out; who takes it out unmaps it. So is a kept block, which is no entry.
 
 use core::cell::UnsafeCell;
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -31,8 +33,10 @@ const ENTRIES_MIN: usize = 256;
 
 /// Freed blocks that a machine keeps at most.
 const KEPT: usize = 32;
-/// Part of the bytes in use that freed blocks may have where it is more than their bound.
+/// Part of the bytes in use that freed blocks may have where it is more than what was missed.
 const KEPT_PART: usize = 8;
+/// Longest time that a block is kept while others are mapped and freed, and that a miss counts, in nanoseconds.
+pub(crate) const KEPT_NS: u64 = 1_000_000_000;
 
 /// A block; free if its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,7 @@ pub(crate) enum Keep {
     Done,
     /// An older one, which is the caller's to unmap, has gone in its favour: to be tried again.
     After(Block),
-    /// It is the caller's to unmap: it is larger than all that may be kept, or the calling thread has the table.
+    /// It is the caller's to unmap: it is larger than all that may be kept now, or the calling thread has the table.
     Refused,
 }
 
@@ -84,8 +88,14 @@ struct Table {
     kept_since: [u64; KEPT],
     /// Sum of their lengths.
     kept_bytes: usize,
-    /// Bound of that sum.
+    /// Bound of that sum where it is more than an eighth of the bytes in use; 0 if none is to be kept.
     kept_most: usize,
+    /// Lengths of freed blocks that were not kept; the next overwrites that of `next_returned`.
+    returned: [usize; KEPT],
+    next_returned: usize,
+    /// Bytes of requests that would have had a block which was returned, and the time of the last, in nanoseconds.
+    missed_bytes: usize,
+    missed_ns: u64,
 }
 
 impl Block {
@@ -110,6 +120,10 @@ impl Table {
         kept_since: [0; KEPT],
         kept_bytes: 0,
         kept_most: 0,
+        returned: [0; KEPT],
+        next_returned: 0,
+        missed_bytes: 0,
+        missed_ns: 0,
     };
 
     fn entries(&self) -> &[Block] {
@@ -211,6 +225,38 @@ impl Table {
         taken
     }
 
+    /// Notes the length of a freed block that is not kept.
+    fn note_returned(&mut self, bytes: usize) {
+        self.returned[self.next_returned] = bytes;
+        self.next_returned = (self.next_returned + 1) % KEPT;
+    }
+
+    /// Notes that no kept block has one of these lengths, if one that was returned had.
+    fn note_miss(&mut self, lengths: &RangeInclusive<usize>, now_ns: u64) {
+        let missed = self.missed(now_ns);
+        let mut returned = self.returned.iter_mut();
+        if let Some(bytes) = returned.find(|bytes| lengths.contains(bytes)) {
+            self.missed_bytes = missed.saturating_add(*bytes);
+            (*bytes, self.missed_ns) = (0, now_ns);
+        }
+    }
+
+    /// Bytes that were missed of late.
+    fn missed(&self, now_ns: u64) -> usize {
+        match now_ns.saturating_sub(self.missed_ns) <= KEPT_NS {
+            true => self.missed_bytes,
+            false => 0,
+        }
+    }
+
+    /// Bytes that freed blocks may have together now.
+    fn may_keep(&self, now_ns: u64) -> usize {
+        match self.kept_most {
+            0 => 0,
+            most => self.missed(now_ns).min(most).max(self.bytes / KEPT_PART),
+        }
+    }
+
     /// Returns the table's own memory.
     fn unmap(&self) {
         if self.room > 0 {
@@ -299,7 +345,7 @@ impl Blocks {
         debug_assert!(back.is_some(), "this thread does not have the table");
     }
 
-    /// Bounds the bytes of freed blocks that are kept, where an eighth of those in use is not more; 0 keeps none more.
+    /// Bounds the bytes of freed blocks that are kept as they were missed; 0 keeps none at all.
     pub(crate) fn set_kept_most(&self, bytes: usize) {
         let set = self.with(|table| {
             table.kept_most = bytes;
@@ -308,21 +354,25 @@ impl Blocks {
         debug_assert!(set.is_some(), "this thread does not have the table");
     }
 
-    /// Makes a kept block of at least these bytes, and a quarter more at most, one of the table's again: the smallest.
-    pub(crate) fn reuse(&self, bytes: usize, align: usize) -> Option<Block> {
+    /// Makes a kept block of at least these bytes, and a quarter more at most, one of the table's again: the smallest. Without
+    /// one, notes what is missed.
+    pub(crate) fn reuse(&self, bytes: usize, align: usize, now_ns: u64) -> Option<Block> {
         // Behind a longer one the guard would be too far away.
         let more = if self.guard() == 0 { bytes / 4 } else { 0 };
         self.with(|table| {
-            let most = bytes.saturating_add(more);
+            let lengths = bytes..=bytes.saturating_add(more);
             let fits = |block: &Block| {
-                (bytes..=most).contains(&block.bytes) && block.address.is_multiple_of(align)
+                lengths.contains(&block.bytes) && block.address.is_multiple_of(align)
             };
             let found = table
                 .kept
                 .iter()
                 .enumerate()
                 .filter(|(_, block)| fits(block));
-            let at = found.min_by_key(|(_, block)| block.bytes)?.0;
+            let Some((at, _)) = found.min_by_key(|(_, block)| block.bytes) else {
+                table.note_miss(&lengths, now_ns);
+                return None;
+            };
             table.reserve().then(|| {
                 let block = table.take_kept(at);
                 table.insert(block);
@@ -334,15 +384,15 @@ impl Blocks {
     /// Keeps a block that was taken out of the table, or says what has to go first.
     pub(crate) fn keep(&self, block: Block, now_ns: u64) -> Keep {
         let answer = self.with(|table| {
-            let most = match table.kept_most {
-                0 => 0,
-                bytes => bytes.max(table.bytes / KEPT_PART),
-            };
+            let most = table.may_keep(now_ns);
             if block.bytes > most {
+                table.note_returned(block.bytes);
                 return None;
             }
             if table.kept[KEPT - 1].is_some() || table.kept_bytes + block.bytes > most {
-                return Some(Keep::After(table.take_kept(0)));
+                let older = table.take_kept(0);
+                table.note_returned(older.bytes);
+                return Some(Keep::After(older));
             }
             let place = table.kept.iter().position(|place| !place.is_some())?;
             (table.kept[place], table.kept_since[place]) = (block, now_ns);
@@ -399,16 +449,33 @@ impl Drop for Blocks {
 mod tests {
     use super::*;
 
+    fn block(number: usize, bytes: usize) -> Block {
+        Block {
+            address: number << 21,
+            bytes,
+        }
+    }
+
+    /// A table that has missed so many bytes at time 7.
+    fn that_missed(bytes: usize) -> core::mem::ManuallyDrop<Blocks> {
+        let blocks = core::mem::ManuallyDrop::new(Blocks::new());
+        blocks.set_kept_most(1000);
+        assert_eq!(blocks.keep(block(99, bytes), 7), Keep::Refused);
+        assert_eq!(blocks.reuse(bytes, 1, 7), None);
+        blocks
+    }
+
+    fn unmap_table(blocks: &Blocks) {
+        blocks.with(|table| {
+            table.unmap();
+            Some(())
+        });
+    }
+
     /// The oldest blocks go for newer ones; a block serves requests of its size and a fifth less, and only one at a time.
     #[test]
     fn freed_blocks_are_kept_within_a_bound() {
-        let blocks = core::mem::ManuallyDrop::new(Blocks::new());
-        let block = |number: usize, bytes| Block {
-            address: number << 21,
-            bytes,
-        };
-        assert_eq!(blocks.keep(block(1, 100), 7), Keep::Refused);
-        blocks.set_kept_most(1000);
+        let blocks = that_missed(2000);
         assert_eq!(blocks.keep(block(1, 1001), 7), Keep::Refused);
         for number in 1..=4 {
             assert_eq!(blocks.keep(block(number, 250), 7), Keep::Done);
@@ -417,12 +484,12 @@ mod tests {
         assert_eq!(blocks.keep(block(5, 300), 7), Keep::After(block(2, 250)));
         assert_eq!(blocks.keep(block(5, 300), 7), Keep::Done);
         for (bytes, align) in [(199, 1), (301, 1), (260, 1 << 30)] {
-            assert_eq!(blocks.reuse(bytes, align), None, "{bytes}");
+            assert_eq!(blocks.reuse(bytes, align, 7), None, "{bytes}");
         }
-        assert_eq!(blocks.reuse(240, 1), Some(block(3, 250)));
-        assert_eq!(blocks.reuse(240, 1 << 21), Some(block(4, 250)));
-        assert_eq!(blocks.reuse(240, 1), Some(block(5, 300)));
-        assert_eq!(blocks.reuse(240, 1), None);
+        assert_eq!(blocks.reuse(240, 1, 7), Some(block(3, 250)));
+        assert_eq!(blocks.reuse(240, 1 << 21, 7), Some(block(4, 250)));
+        assert_eq!(blocks.reuse(240, 1, 7), Some(block(5, 300)));
+        assert_eq!(blocks.reuse(240, 1, 7), None);
         assert_eq!(blocks.totals(), Some((3, 800)));
         let taken = [3, 4, 5].map(|number| blocks.remove(number << 21));
         assert!(taken.iter().all(Option::is_some));
@@ -434,10 +501,44 @@ mod tests {
         assert_eq!(blocks.forget_kept(6), None);
         let rest = core::iter::from_fn(|| blocks.forget_kept(7));
         assert_eq!(rest.count(), KEPT - 1);
-        blocks.with(|table| {
-            table.unmap();
-            Some(())
-        });
+        unmap_table(&blocks);
+    }
+
+    /// What a program frees for good goes back; what it asks for again is kept the next time, for as long as it is.
+    #[test]
+    fn only_missed_blocks_are_kept() {
+        let blocks = that_missed(250);
+        assert_eq!(blocks.keep(block(1, 250), 8), Keep::Done);
+        // Of the same size, which nothing missed.
+        assert_eq!(blocks.keep(block(2, 250), 8), Keep::After(block(1, 250)));
+        assert_eq!(blocks.keep(block(2, 250), 8), Keep::Done);
+        assert_eq!(blocks.reuse(250, 1, 9), Some(block(2, 250)));
+        // The block that went is missed: there is room for two now.
+        assert_eq!(blocks.reuse(250, 1, 9), None);
+        for number in [2, 3] {
+            blocks.remove(number << 21);
+            assert_eq!(blocks.keep(block(number, 250), 10), Keep::Done);
+        }
+        // No size of what was returned.
+        assert_eq!(blocks.reuse(400, 1, 11), None);
+        assert_eq!(blocks.keep(block(4, 600), 12), Keep::Refused);
+        // A second without a miss forgets.
+        let later = 10 + KEPT_NS;
+        assert_eq!(blocks.keep(block(5, 100), later), Keep::Refused);
+        unmap_table(&blocks);
+    }
+
+    /// An eighth of the bytes in use is kept without a miss.
+    #[test]
+    fn a_large_program_keeps_an_eighth() {
+        let blocks = core::mem::ManuallyDrop::new(Blocks::new());
+        blocks.set_kept_most(1);
+        assert!(blocks.add(block(1, 8000)));
+        assert_eq!(blocks.keep(block(2, 1001), 7), Keep::Refused);
+        assert_eq!(blocks.keep(block(2, 1000), 7), Keep::Done);
+        blocks.set_kept_most(0);
+        assert_eq!(blocks.keep(block(3, 1), 7), Keep::Refused);
+        unmap_table(&blocks);
     }
 
     /// More blocks than a table begins with, taken out in another order: each is found until it goes.

@@ -15,8 +15,11 @@ use crate::{Builder, DefaultDesign, Error, HostHeap, HugePages, kvmalloc};
 
 /// Smallest value that `percpu_pagelist_high_fraction` takes.
 const PAGELIST_FRACTION_MIN: usize = 8;
-/// Bytes of free pages that the heap keeps, as many at most on the page lists of all CPUs, and as many in freed mappings.
-const KEPT_BYTES: usize = 16 << 20;
+/// Bytes of free pages that the heap keeps. What goes back and is needed again is kept the next time
+/// ([`TrimPolicy`](quarry_core::page::TrimPolicy)), so a program that needs more has it after one round.
+const KEPT_BYTES: usize = 2 << 20;
+/// Bytes that the page lists of all CPUs have at most, and freed mappings that were missed.
+const LISTS_BYTES: usize = 16 << 20;
 /// Bytes of pages for which the system's huge pages are not asked: small programs would have 2 MiB more.
 const SMALL_BYTES: usize = 4 << 20;
 /// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
@@ -33,12 +36,14 @@ const BUSY_FREES: u32 = 1 << 6;
 /// Making and using it calls no other allocator, so that it can be the process's own. Mistakes, such as freeing an
 /// object twice, change nothing; they are written to the standard error output.
 ///
-/// CPUs' page lists together keep 16 MiB at most. Of more than 16 MiB of other free pages, whole huge pages (2 MiB) go back
+/// CPUs' page lists together keep 16 MiB at most. Of more than 2 MiB of other free pages, whole huge pages (2 MiB) go back
 /// to the system: at the free of a block of pages, now and then at frees that CPUs' own lists do not take, and once a second
-/// at the allocation of a thread that slept before it ([`HostHeap::reap`]). If a heap above 16 MiB was not busy for that second, also
-/// the objects that its CPUs hold go back, once ([`HostHeap::shrink`](crate::Heap::shrink)).
-/// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
-/// size, 16 MiB or an eighth of those in use and 32 of them at most, and for no more than a second while others come and go.
+/// at the allocation of a thread that slept before it ([`HostHeap::reap`]). What is needed again is kept the next time. If a heap
+/// above 2 MiB was not busy for that second, also the objects that its CPUs hold go back, once
+/// ([`HostHeap::shrink`](crate::Heap::shrink)). [`Builder::trim_above_bytes`] changes the bound. Freed mappings of
+/// [`HostHeap::kvmalloc`] are kept for later ones of their size where such were missed
+/// ([`HostMachine::keep_blocks`](quarry_host::HostMachine::keep_blocks)): 16 MiB
+/// or an eighth of those in use at most, and for no more than a second while others come and go.
 ///
 /// Beyond its first 4 MiB the system is asked for huge pages ([`HugePages::TransparentBeyond`]), and has them where
 /// `/sys/kernel/mm/transparent_hugepage/enabled` is not `never`; [`Builder::huge_pages`] chooses otherwise.
@@ -205,11 +210,11 @@ impl<D: Design> ProcessHeap<D> {
         // Else a CPU's page lists grow to an eighth of all memory since 6.7, and what they have does not go back. Before 5.14
         // there is no such file, and lists are short.
         let memory = heap.machine().ranges().pages.bytes;
-        let fraction = (memory / KEPT_BYTES).max(PAGELIST_FRACTION_MIN) as u64;
+        let fraction = (memory / LISTS_BYTES).max(PAGELIST_FRACTION_MIN) as u64;
         let _ = heap
             .pages()
             .set_sysctl("percpu_pagelist_high_fraction", fraction);
-        heap.machine().keep_blocks(KEPT_BYTES);
+        heap.machine().keep_blocks(LISTS_BYTES);
         let heap = heap.into_raw();
         // Release: publishes the heap to those who load its address.
         self.heap.store(heap.as_ptr(), Ordering::Release);

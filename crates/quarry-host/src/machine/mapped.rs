@@ -5,11 +5,8 @@ use core::ptr::NonNull;
 use quarry_core::machine::Clock as _;
 
 use super::HostMachine;
-use crate::blocks::{Block, Keep};
+use crate::blocks::{Block, KEPT_NS, Keep};
 use crate::os;
-
-/// Longest time that a block is kept while others are mapped and freed, in nanoseconds.
-const KEPT_NS: u64 = 1_000_000_000;
 
 impl HostMachine {
     /// Maps a block of its own, of at least these bytes, aligned to `align`, a power of two. It is zero-filled if that is
@@ -32,13 +29,14 @@ impl HostMachine {
     pub fn map_block(&self, bytes: usize, align: usize, zeroed: bool) -> Option<NonNull<u8>> {
         let page = os::page_bytes();
         let bytes = bytes.max(1).checked_next_multiple_of(page)?;
+        let now_ns = self.now_ns();
         if !zeroed
-            && let Some(block) = self.blocks.reuse(bytes, align)
+            && let Some(block) = self.blocks.reuse(bytes, align, now_ns)
             && self.open(block)
         {
             return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
         }
-        self.return_old_blocks(self.now_ns());
+        self.return_old_blocks(now_ns);
         let guard = self.blocks.guard();
         let mapped = if guard != 0 {
             os::map_guarded(bytes, align.max(page), guard)?
@@ -130,8 +128,11 @@ impl HostMachine {
         unsafe { self.blocks.unmap(block) };
     }
 
-    /// Keeps freed blocks of at most these bytes together, or of an eighth of those in use, and 32 of them, instead of
-    /// returning them to the system; 0, which keeps none, by default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
+    /// Keeps freed blocks instead of returning them to the system: 32 of them, of at most these bytes together, or of an
+    /// eighth of those in use if that is more. Beyond that eighth, as many bytes are kept as were missed within a second: a
+    /// request missed that would have had a block that was returned. 0, which keeps none, is the default.
+    ///
+    /// A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
     /// for a second is returned when the next is mapped or freed, and [`HostMachine::return_kept_blocks`] returns all.
     pub fn keep_blocks(&self, bytes: usize) {
         self.blocks.set_kept_most(bytes);
@@ -247,11 +248,15 @@ mod tests {
         let machine = machine();
         machine.keep_blocks(1 << 20);
         let bytes = 100 * os::page_bytes();
+        let _in_use = machine
+            .map_block(20 * bytes, 1, true)
+            .expect("address space");
+        let in_use = machine.mapped_blocks();
         let block = machine.map_block(bytes, 1, false).expect("address space");
         fill(block, bytes, 3);
         // SAFETY: the block is the test's, and not used any more.
         assert!(unsafe { machine.unmap_block(block) });
-        assert_eq!(machine.mapped_blocks(), (0, 0));
+        assert_eq!(machine.mapped_blocks(), in_use);
         let zeros = machine.map_block(bytes, 1, true).expect("address space");
         assert_eq!(last(zeros, bytes), 0);
         assert_eq!(machine.map_block(bytes, 1, false), Some(block));
@@ -286,6 +291,8 @@ mod tests {
         machine.guard_blocks();
         let page = os::page_bytes();
         machine.keep_blocks(100 * page);
+        let _in_use = machine.map_block(800 * page, 1, true).expect("space");
+        let in_use = machine.mapped_blocks();
         for align in [1, page, 16 * page] {
             let block = machine
                 .map_block(3 * page, align, true)
@@ -317,7 +324,7 @@ mod tests {
             assert!(unsafe { machine.unmap_block(longer) });
             machine.return_kept_blocks();
         }
-        assert_eq!(machine.mapped_blocks(), (0, 0));
+        assert_eq!(machine.mapped_blocks(), in_use);
     }
 
     #[test]
