@@ -20,9 +20,9 @@ pub enum KmallocSizes {
     Powers,
     /// Powers of two, 96 only with cache lines below 64 bytes, 192 with lines below 128 (SLAB of 2.6.24).
     PowersByLine,
-    /// Each multiple of a word up to 64 bytes, then four for each doubling: a fifth of a larger
-    /// block at most is rounding.
-    Quarters,
+    /// Each multiple of a word up to 64 bytes, then four for each doubling, and eight from 1 to 8 KiB: a fifth of a block at
+    /// most is rounding, and a ninth of one of 1 to 8 KiB.
+    Fine,
 }
 
 /// Alignment of the objects of a class (`create_kmalloc_cache()`).
@@ -87,7 +87,7 @@ impl KmallocRules {
     fn has(&self, index: u32, cache_line: u32) -> bool {
         let by_line = self.sizes == KmallocSizes::PowersByLine;
         match index {
-            _ if self.sizes == KmallocSizes::Quarters => true,
+            _ if self.sizes == KmallocSizes::Fine => true,
             1 => !by_line || cache_line < 64,
             2 => !by_line || cache_line < 128,
             shift => shift >= self.shift_low,
@@ -103,7 +103,7 @@ impl KmallocRules {
         }
         let cache_line = machine.cache_line;
         Some(match size as u32 {
-            _ if self.sizes == KmallocSizes::Quarters => quarters::index(size as u32),
+            _ if self.sizes == KmallocSizes::Fine => fine::index(size as u32),
             65..=96 if self.has(1, cache_line) => 1,
             129..=BETWEEN_MAX if self.has(2, cache_line) => 2,
             size => size.next_power_of_two().ilog2().max(self.shift_low),
@@ -111,13 +111,21 @@ impl KmallocRules {
     }
 }
 
-/// [`KmallocSizes::Quarters`]: index 1 to 8 are multiples of a word, then four indexes for each doubling.
-mod quarters {
+/// [`KmallocSizes::Fine`]: index 1 to 8 are multiples of a word, then come the steps of each doubling. Pages with a header, of
+/// 4 KiB and a few bytes, are what databases and interpreters ask for most; above 8 KiB a slab has no room for more objects
+/// of a finer step.
+mod fine {
     use super::WORD_BYTES;
 
     const WORDS_MAX: u32 = 64;
     const WORDS: u32 = WORDS_MAX / WORD_BYTES;
-    const DOUBLING: u32 = WORDS_MAX.ilog2();
+    /// Doublings with the same number of steps: log2 of the size that the first one begins above, of that number, and the
+    /// first index.
+    const RANGES: [(u32, u32, u32); 3] = [
+        (WORDS_MAX.ilog2(), 2, WORDS + 1),
+        (10, 3, WORDS + 1 + 4 * 4),
+        (13, 2, WORDS + 1 + 4 * 4 + 3 * 8),
+    ];
 
     /// The index of a size above 0.
     pub(super) const fn index(size: u32) -> u32 {
@@ -126,17 +134,28 @@ mod quarters {
         }
         // Sizes from just above a power of two up to the next one are of one doubling.
         let doubling = (size - 1).ilog2();
-        let quarter = ((size - 1) >> (doubling - 2)) & 3;
-        WORDS + 1 + (doubling - DOUBLING) * 4 + quarter
+        let (from, steps, first) = match doubling {
+            ..10 => RANGES[0],
+            10..13 => RANGES[1],
+            _ => RANGES[2],
+        };
+        let step = ((size - 1) >> (doubling - steps)) & ((1 << steps) - 1);
+        first + ((doubling - from) << steps) + step
     }
 
     /// The size of an index.
     pub(super) const fn size(index: u32) -> u32 {
-        if index <= WORDS {
-            return index * WORD_BYTES;
-        }
-        let (doubling, quarter) = ((index - WORDS - 1) / 4, (index - WORDS - 1) % 4);
-        (quarter + 5) << (doubling + DOUBLING - 2)
+        let (from, steps, first) = match index {
+            ..=WORDS => return index * WORD_BYTES,
+            index if index < RANGES[1].2 => RANGES[0],
+            index if index < RANGES[2].2 => RANGES[1],
+            _ => RANGES[2],
+        };
+        let (doubling, step) = (
+            (index - first) >> steps,
+            (index - first) & ((1 << steps) - 1),
+        );
+        ((1 << steps) + step + 1) << (from + doubling - steps)
     }
 }
 
@@ -147,7 +166,7 @@ const BETWEEN_MAX: u32 = 192;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct KmallocClass {
     /// The kernel's index (`kmalloc_index()`): 1 for 96 bytes, 2 for 192, else log2 of the size. With
-    /// [`KmallocSizes::Quarters`] a number that grows with the size.
+    /// [`KmallocSizes::Fine`] a number that grows with the size.
     pub index: u32,
     /// Bytes of an object.
     pub size: u32,
@@ -159,12 +178,12 @@ pub struct KmallocClass {
 
 impl KmallocClass {
     /// Above every index.
-    pub const INDEXES: usize = 57;
+    pub const INDEXES: usize = 69;
 
     /// The class of this index (`kmalloc_info[]`).
     const fn from_index(index: u32, rules: &KmallocRules) -> Self {
         let size = match index {
-            index if matches!(rules.sizes, KmallocSizes::Quarters) => quarters::size(index),
+            index if matches!(rules.sizes, KmallocSizes::Fine) => fine::size(index),
             1 => 96,
             2 => 192,
             shift => 1 << shift,
@@ -226,7 +245,7 @@ pub fn kmalloc_classes<'a>(
     let line = machine.cache_line;
     let (small, last) = match (rules.service, rules.sizes) {
         (KmallocService::Design, _) => (&[][..], 0),
-        (_, KmallocSizes::Quarters) => (&[][..], quarters::index(rules.largest(machine))),
+        (_, KmallocSizes::Fine) => (&[][..], fine::index(rules.largest(machine))),
         _ => (&BY_SIZE[..], rules.shift_high(machine.page_shift)),
     };
     let first = if small.is_empty() { 1 } else { 8 };

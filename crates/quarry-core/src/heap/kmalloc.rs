@@ -1,7 +1,7 @@
 //! kmalloc: size classes over the heap's caches, large blocks over the page allocator.
 //!
 //! ```text
-//!  kmalloc   placed: one load from `System::by_size` or `by_quarter`, then the class's fast path
+//!  kmalloc   placed: one load from `System::by_size` or `by_eighth`, then the class's fast path
 //!                | not made yet, 0 bytes, a design without classes, pages
 //!            kmalloc_rare: `kmalloc_index`
 //!
@@ -10,8 +10,8 @@
 //!            kfree_slow: 0 bytes, a design without classes, pages, mistakes
 //! ```
 //!
-//! The table has a place for each eighth byte of small sizes, and four for each doubling of larger ones. A constant size is a constant place for the compiler. Places
-//! are empty until their class is made, so that nothing but the load decides.
+//! The table has a place for each eighth byte of small sizes, and eight for each doubling of larger ones. A constant size is a
+//! constant place for the compiler. Places are empty until their class is made, so that nothing but the load decides.
 
 mod resize;
 
@@ -29,7 +29,7 @@ use crate::machine::{Machine, NodeId, Work, work};
 use crate::name::Name;
 use crate::page::{PageKind, Pfn};
 use crate::sync::{AtomicPtr, Ordering};
-use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP, System, quarter, quarter_end};
+use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP, System, eighth, eighth_sizes};
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// The cache of a size, if it is made, by a place of [`System::by_size`] or of the table for aligned objects. Larger sizes
@@ -42,7 +42,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             false => {
                 // Rarer than small sizes, whose place is where the code goes on.
                 cold_path();
-                self.system.by_quarter.get(quarter(bytes))?
+                self.system.by_eighth.get(eighth(bytes))?
             }
         };
         // Acquire: pairs with the Release in `publish`.
@@ -113,10 +113,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
             bytes @ ..=SMALL_STEP => bytes,
             bytes => bytes.next_multiple_of(SMALL_ALIGN),
         });
-        fill(&self.system.by_quarter, &|at| {
-            let end = quarter_end(at);
+        fill(&self.system.by_eighth, &|at| {
+            let (first, end) = eighth_sizes(at).into_inner();
             debug_assert_eq!(
-                self.index_of(end - end / 8 + 1),
+                self.index_of(first),
                 self.index_of(end),
                 "a class ends within the sizes of a place"
             );
@@ -144,13 +144,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
             classes,
             by_size,
             by_aligned_size,
-            by_quarter,
+            by_eighth,
             hardened_classes,
             hardened_by_size,
             ..
         } = &self.system;
         let places = classes.iter().chain(by_size).chain(by_aligned_size);
-        let places = places.chain(by_quarter).chain(hardened_classes);
+        let places = places.chain(by_eighth).chain(hardened_classes);
         for place in places.chain(hardened_by_size) {
             // Relaxed: by the contract of `destroy` no other thread uses the cache.
             let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());

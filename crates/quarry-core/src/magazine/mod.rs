@@ -8,7 +8,7 @@
 //! * Sheaves grow where CPUs miss, within a budget, as Bonwick's and Adams's magazines do (*Magazines and vmem*,
 //!   USENIX 2001), after which the design is named, and shrink again.
 //! * A sheaf is filled from several slabs abreast, in the order in which objects are handed out.
-//! * kmalloc has four classes for each doubling, up to 256 KiB.
+//! * kmalloc has four classes for each doubling, or eight, up to 256 KiB.
 //!
 //! Slabs, page lists and names are those of the release that it is given, the newest.
 //!
@@ -40,7 +40,8 @@
 //! The kernel has it in the middle, so that an overrun of the object before meets data.
 //!
 //! **kmalloc.** Each multiple of 8 bytes up to 64 has a class, then come four for each doubling, so that at most a fifth of a larger block is
-//! rounding. The largest class has 256 KiB; the kernel's has two pages. Larger blocks come from the page
+//! rounding. From 1 to 8 KiB there are eight: a page of 4 KiB with a header is a common block. The largest class has 256 KiB; the
+//! kernel's has two pages. Larger blocks come from the page
 //! allocator, behind a lock.
 //!
 //! # 5 Locks and 6 invariants

@@ -16,7 +16,7 @@ use crate::tunables::{DefaultValue, Row, Tunable};
 pub(super) static NUMBERS: SheafEra = SheafEra {
     slub: SlubEra {
         kmalloc: KmallocRules {
-            sizes: KmallocSizes::Quarters,
+            sizes: KmallocSizes::Fine,
             // 256 KiB. Filling a larger block takes longer than a trip to the page allocator.
             page_shift_plus: 6,
             shift_max: 18,

@@ -3,6 +3,7 @@
 mod list;
 
 use core::any::TypeId;
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::HeapDebug;
@@ -18,24 +19,26 @@ pub(crate) const SMALL_STEP: usize = 8;
 /// Alignment of every type of the C language that is larger than [`SMALL_STEP`] bytes.
 pub(crate) const SMALL_ALIGN: usize = 16;
 /// Requests up to this many bytes have a place in [`System::by_size`], larger ones up to 256 KiB one
-/// in [`System::by_quarter`]. The classes of all others are found by the release's rules.
+/// in [`System::by_eighth`]. The classes of all others are found by the release's rules.
 pub(crate) const SMALL_MAX: usize = 1024;
-/// Places of [`System::by_quarter`], four for each doubling.
-const QUARTERS: usize = 32;
+/// Places of [`System::by_eighth`], eight for each doubling.
+const EIGHTHS: usize = 64;
 
-/// Place of a size above [`SMALL_MAX`] in [`System::by_quarter`]. The sizes of a place are those above one quarter of the
-/// way to the next power of two, up to the next quarter: no release has two classes in one.
+/// Place of a size above [`SMALL_MAX`] in [`System::by_eighth`]. The sizes of a place are those above one eighth of the
+/// way to the next power of two, up to the next eighth: no release has two classes in one.
 #[inline(always)]
-pub(crate) const fn quarter(bytes: usize) -> usize {
+pub(crate) const fn eighth(bytes: usize) -> usize {
     let last = bytes - 1;
     let doublings = last.ilog2();
-    let quarter = (last >> (doublings - 2)) & 3;
-    ((doublings - SMALL_MAX.ilog2()) as usize) << 2 | quarter
+    let eighth = (last >> (doublings - 3)) & 7;
+    ((doublings - SMALL_MAX.ilog2()) as usize) << 3 | eighth
 }
 
-/// Largest size of a place of [`System::by_quarter`].
-pub(crate) const fn quarter_end(place: usize) -> usize {
-    (SMALL_MAX / 4 * (5 + place % 4)) << (place / 4)
+/// The sizes of a place of [`System::by_eighth`].
+pub(crate) const fn eighth_sizes(place: usize) -> RangeInclusive<usize> {
+    let step = (SMALL_MAX / 8) << (place / 8);
+    let before = step * (8 + place % 8);
+    before + 1..=before + step
 }
 
 /// See the [module's documentation](self).
@@ -60,8 +63,8 @@ pub struct System<M: Machine> {
     /// The same for objects that are aligned as every type of their size is in C: sizes from [`SMALL_ALIGN`] on are
     /// rounded up to a multiple of it.
     pub(crate) by_aligned_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
-    /// The same for larger sizes: see [`quarter`].
-    pub(crate) by_quarter: [AtomicPtr<()>; QUARTERS],
+    /// The same for larger sizes: see [`eighth`].
+    pub(crate) by_eighth: [AtomicPtr<()>; EIGHTHS],
     pub(crate) caches: SpinLock<CacheList>,
     /// Bytes that sheaves have grown by, all together.
     pub(crate) grown_bytes: AtomicU64,
@@ -102,7 +105,7 @@ impl<M: Machine> System<M> {
             hardened_by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_aligned_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
-            by_quarter: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            by_eighth: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, caches),
             grown_bytes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),
@@ -139,14 +142,15 @@ mod tests {
 
     /// The places have no gap and no overlap, and every release's classes end where a place ends.
     #[test]
-    fn a_quarter_has_the_sizes_up_to_its_end() {
+    fn an_eighth_has_the_sizes_up_to_its_end() {
         let mut first = SMALL_MAX + 1;
-        for place in 0..QUARTERS {
-            let end = quarter_end(place);
-            assert_eq!((quarter(first), quarter(end)), (place, place));
-            first = end + 1;
+        for place in 0..EIGHTHS {
+            let sizes = eighth_sizes(place);
+            assert_eq!(*sizes.start(), first);
+            assert_eq!((eighth(first), eighth(*sizes.end())), (place, place));
+            first = sizes.end() + 1;
         }
         assert_eq!(first, (256 << 10) + 1);
-        assert_eq!(quarter(first), QUARTERS);
+        assert_eq!(eighth(first), EIGHTHS);
     }
 }

@@ -129,12 +129,11 @@ fn classes_change_at_their_release() {
     }
 }
 
-/// Four classes for each doubling: they ascend, each size has the first that holds it, and a fifth of a block at most is
-/// rounding.
+/// Classes ascend, each size has the first that holds it, and a fifth of a block at most is rounding, or a ninth.
 #[test]
-fn quarters_waste_a_fifth_at_most() {
+fn fine_classes_waste_a_fifth_at_most() {
     let rules = KmallocRules {
-        sizes: KmallocSizes::Quarters,
+        sizes: KmallocSizes::Fine,
         page_shift_plus: 6,
         shift_max: 18,
         ..*rules(Era::V6_18)
