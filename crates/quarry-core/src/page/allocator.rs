@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::config::{MAX_ZONES, PageConfig};
 use super::geometry::PcpParams;
 use super::memmap::{MapOn, MemMap};
-use super::pcp::{Pageset, Pagesets, Pcp};
+use super::pcp::{Pageset, Pagesets, Pcp, Zones};
 use super::trim::Trimmer;
 use super::types::{BlockType, Pfn, ZoneId, ZoneType};
 use super::zone::Zone;
@@ -56,7 +56,7 @@ pub struct PageAllocator<M: Machine> {
     pub(super) near: [PerCpu<Pcp>; MAX_NODES],
     /// For each node the zones that an allocation tries, first to last.
     pub(super) zonelists: [[u8; MAX_ZONES]; MAX_NODES],
-    pub(super) zones: [Option<Pagesets>; MAX_ZONES],
+    pub(super) zones: Zones,
     pub(super) slab_pages: AtomicU64,
     pub(super) config: SpinLock<PageConfig>,
     pub(super) max_order: u32,
@@ -152,7 +152,7 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     pub(super) fn pagesets(&self) -> impl DoubleEndedIterator<Item = &Pagesets> {
-        self.zones.iter().flatten()
+        self.zones.iter()
     }
 
     /// Zones in the order in which an allocation tries them: the preferred node's from high to
@@ -164,7 +164,7 @@ impl<M: Machine> PageAllocator<M> {
     ) -> impl Iterator<Item = &Pagesets> {
         self.zonelists[node.0 as usize]
             .iter()
-            .map_while(|&at| self.zones.get(usize::from(at))?.as_ref())
+            .map_while(|&at| self.zones.get(usize::from(at)))
             .filter(move |sets| sets.zone.id.zone <= highest)
     }
 
@@ -172,14 +172,13 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub(super) fn first_pagesets(&self, node: NodeId) -> Option<&Pagesets> {
         let first = self.zonelists[node.0 as usize][0];
-        self.zones.get(usize::from(first))?.as_ref()
+        self.zones.get(usize::from(first))
     }
 
     #[inline(always)]
     pub(super) fn pagesets_of(&self, pfn: Pfn) -> &Pagesets {
         let zone = self.zones.get(self.map.blocks().tag(pfn).zone());
-        zone.and_then(Option::as_ref)
-            .expect("every pageblock is in a zone")
+        zone.expect("every pageblock is in a zone")
     }
 
     /// Node whose memory a page is; `None` for a foreign page.

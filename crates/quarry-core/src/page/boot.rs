@@ -6,7 +6,7 @@ use super::buddy::vacancy::Vacancy;
 use super::config::{MAX_ZONES, PageConfig, ZoneLayout};
 use super::geometry::PageGeometryError;
 use super::memmap::MemMap;
-use super::pcp::Pagesets;
+use super::pcp::{Pagesets, Zones};
 use super::policy::CpuLists;
 use super::rules::Rules;
 use super::trim::Trimmer;
@@ -131,7 +131,7 @@ impl<M: Machine> PageAllocator<M> {
         let nodes = (0..topology.nodes).map(NodeId);
         for (node, (near, list)) in nodes.zip(near.iter_mut().zip(&zonelists)) {
             let first = zones.get_mut(usize::from(list[0]));
-            let first = first.and_then(Option::as_mut).ok_or(BootError::NoPages)?;
+            let first = first.ok_or(BootError::NoPages)?;
             // The CPUs of a node without memory of its own have to count that they go elsewhere.
             if first.zone.id.node == node {
                 first.zone.set_first(map.blocks());
@@ -166,13 +166,17 @@ fn make_zones<M: Machine>(
     meta: &Region,
     percpu: &Region,
     config: &PageConfig,
-) -> Option<[Option<Pagesets>; MAX_ZONES]> {
+) -> Option<Zones> {
     let topology = machine.topology();
     let rules = Rules::new(config, topology.page_shift);
     let listed_order = config.era().lists.max_order.min(config.max_order);
-    let mut zones = [const { None }; MAX_ZONES];
-    let ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);
-    for (at, (node, zone, pages)) in ranges.enumerate() {
+    let mut ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);
+    let count = ranges.clone().count();
+    if count > MAX_ZONES {
+        return None;
+    }
+    Zones::new(machine, meta, count, |at| {
+        let (node, zone, pages) = ranges.next()?;
         for block in pages.clone().step_by(1 << map.blocks().order()) {
             map.blocks()
                 .assign(Pfn(block), at, rules.boot_type().into());
@@ -194,22 +198,18 @@ fn make_zones<M: Machine>(
             (vacancy, lists),
             listed_order,
         );
-        *zones.get_mut(at)? = Some(Pagesets { zone, slots });
-    }
-    Some(zones)
+        Some(Pagesets { zone, slots })
+    })
 }
 
 /// For each node its zones from high to low, then those of the following nodes, round.
-fn zonelists(zones: &[Option<Pagesets>; MAX_ZONES], nodes: u32) -> [[u8; MAX_ZONES]; MAX_NODES] {
+fn zonelists(zones: &[Pagesets], nodes: u32) -> [[u8; MAX_ZONES]; MAX_NODES] {
     let mut lists = [[MAX_ZONES as u8; MAX_ZONES]; MAX_NODES];
     for (list, node) in lists.iter_mut().zip(0..nodes) {
         let near_to_far = (0..nodes).map(|distance| NodeId((node + distance) % nodes));
         let order = near_to_far.flat_map(|node| {
-            let is_of_node = move |at: &usize| {
-                let sets = zones[*at].as_ref();
-                sets.is_some_and(|sets| sets.zone.id.node == node)
-            };
-            (0..MAX_ZONES).rev().filter(is_of_node)
+            let is_of_node = move |at: &usize| zones[*at].zone.id.node == node;
+            (0..zones.len()).rev().filter(is_of_node)
         });
         for (place, at) in list.iter_mut().zip(order) {
             *place = at as u8;

@@ -239,7 +239,7 @@ impl PageConfig {
         pages: u32,
         page_shift: u32,
         nodes: u32,
-    ) -> impl Iterator<Item = (NodeId, ZoneType, Range<u32>)> {
+    ) -> impl Iterator<Item = (NodeId, ZoneType, Range<u32>)> + Clone {
         let layout = self.zones;
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -195,7 +195,7 @@ impl<M: Machine> PageAllocator<M> {
         let map = self.map();
         let first = slots.iter().flatten().find_map(|&pfn| map.tag_of(pfn))?;
         let number = first.zone();
-        let sets = self.zones.get(number)?.as_ref()?;
+        let sets = self.zones.get(number)?;
         let zone = &sets.zone;
         zone.shape(0, first.block_type().of_requests())?;
         let lists = sets.at(self.map_on());

@@ -23,7 +23,7 @@ mod stock;
 mod tune;
 
 pub(in crate::page) use bulk::fill_slots;
-pub(super) use sets::{Pageset, Pagesets};
+pub(super) use sets::{Pageset, Pagesets, Zones};
 pub use stock::PcpStock;
 
 use core::mem::offset_of;

@@ -1,7 +1,10 @@
 //! A zone's lists in use: the slots of all CPUs, and how one is held.
 
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
 use super::Pcp;
-use crate::machine::{Access, CpuId, Line, Machine, PerCpu, Work, access, work};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, Region, Work, access, work};
 use crate::page::buddy::Mixing;
 use crate::page::memmap::MapOn;
 use crate::page::zone::Zone;
@@ -21,6 +24,62 @@ impl Pagesets {
             slots: &self.slots,
             mixing: Mixing::Allowed,
         }
+    }
+}
+
+/// A machine's zones by their numbers, in its structure range. All that a machine may have are tens of kilobytes, which whoever
+/// makes a heap would have on the stack several times.
+pub(crate) struct Zones {
+    first: NonNull<Pagesets>,
+    count: usize,
+}
+
+// SAFETY: the places are these zones' alone, and no other reference to one is kept; zones are `Send` themselves.
+unsafe impl Send for Zones {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Zones {}
+
+impl Zones {
+    /// Places `count` zones that `make` makes; `None` if the range has no room, or one cannot be made.
+    pub(crate) fn new<M: Machine>(
+        machine: &M,
+        meta: &Region,
+        count: usize,
+        mut make: impl FnMut(usize) -> Option<Pagesets>,
+    ) -> Option<Self> {
+        const {
+            assert!(
+                align_of::<Pagesets>() <= 64,
+                "blocks are aligned to 64 bytes"
+            );
+            // The models' locks have destructors, which do nothing.
+            assert!(cfg!(loom) || !core::mem::needs_drop::<Pagesets>());
+        }
+        let bytes = size_of::<Pagesets>() * count;
+        let first = meta.alloc(machine, bytes)?.cast::<Pagesets>();
+        for at in 0..count {
+            let zone = make(at)?;
+            // SAFETY: the block has room for `count` of them, is aligned, and is this call's alone.
+            unsafe { first.add(at).write(zone) };
+        }
+        Some(Self { first, count })
+    }
+}
+
+impl Deref for Zones {
+    type Target = [Pagesets];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Pagesets] {
+        // SAFETY: `new` has filled the places, which stay as long as the machine, whose owner has these zones.
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+impl DerefMut for Zones {
+    fn deref_mut(&mut self) -> &mut [Pagesets] {
+        // SAFETY: as in `deref`; the zones are borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr(), self.count) }
     }
 }
 
