@@ -9,7 +9,7 @@ use std::iter::once;
 use quarry_view::{Column, Level, Part, Section, Table, View};
 
 pub(crate) use streams::{beside, note, on_terminal, print, print_text, progress_bar};
-pub(crate) use text::{shortened, visible, width, wrap};
+pub(crate) use text::{known_width, shortened, visible, wrap};
 
 /// Letters of the longest bar.
 const BAR_CHARS: f64 = 16.0;

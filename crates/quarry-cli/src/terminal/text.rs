@@ -9,7 +9,12 @@ use comfy_table::Table;
 const WIDTH_DEFAULT: u16 = 80;
 
 /// Columns of the output: `COLUMNS`, else the terminal's.
-pub(crate) fn width() -> u16 {
+pub(super) fn width() -> u16 {
+    known_width().unwrap_or(WIDTH_DEFAULT).max(40)
+}
+
+/// Columns by `COLUMNS` or the terminal; `None` for a file or a pipe, whose reader may have any number.
+pub(crate) fn known_width() -> Option<u16> {
     let from_env = std::env::var("COLUMNS")
         .ok()
         .and_then(|text| text.parse().ok());
@@ -17,10 +22,7 @@ pub(crate) fn width() -> u16 {
         let terminal = console_width()?;
         io::stdout().is_terminal().then_some(terminal)
     };
-    from_env
-        .or_else(from_terminal)
-        .unwrap_or(WIDTH_DEFAULT)
-        .max(40)
+    from_env.or_else(from_terminal)
 }
 
 /// The terminal's width as the table library sees it.

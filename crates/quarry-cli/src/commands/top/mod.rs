@@ -181,12 +181,16 @@ fn restore_for_good() {
     restore();
 }
 
+/// Columns of text in a file or a pipe, which has every column and every name: names have 31 characters in kernels.
+const TEXT_CHARS: u16 = 200;
+
 /// The screen as text, with all caches.
 fn text(state: &mut State) -> String {
     let rows = state.rows().len();
     state.resize(rows);
     let height = draw::height(rows);
-    let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, terminal::width(), height));
+    let width = terminal::known_width().map_or(TEXT_CHARS, |width| width.max(40));
+    let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, width, height));
     draw::screen(state, buffer.area, &mut buffer);
     draw::lines(&buffer).join("\n")
 }
