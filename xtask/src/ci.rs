@@ -19,42 +19,34 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// The checks, and what each of them alone would find. Cheap ones first; the tests last, so that their result ends the log.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 6] = [
     // Layout of the source.
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     // The rules of the project that no compiler knows.
     ("tidy", || tidy::run().map(|()| Outcome::Done)),
     // Errors, warnings and lints of every target.
     ("clippy", clippy),
-    // Broken links.
-    ("doc", doc),
-    // What crates.io would refuse: files and versions that a package lacks. The packages are not compiled.
-    ("publish", || {
-        cargo(&[
-            "publish",
-            "--workspace",
-            "--dry-run",
-            "--no-verify",
-            "--allow-dirty",
-        ])
+    // Interleavings that threads rarely meet; its builds and its runs leave a processor idle. Beside it: broken links; what
+    // crates.io would refuse; assembly that this machine does not run; instructions that accounting adds to an allocation.
+    ("loom, doc, publish, aarch64 and accounting", || {
+        side_by_side(
+            || models::loom(&[]).map(|()| Outcome::Done),
+            || {
+                let accounting = || accounting::check(&accounting::Options::default());
+                Ok(joined([doc()?, publish()?, aarch64::run()?, accounting()?]))
+            },
+        )
     }),
-    // Assembly that this machine does not run.
-    ("aarch64", aarch64::run),
-    // Instructions that accounting adds to an allocation on the host.
-    ("accounting", || {
-        accounting::check(&accounting::Options::default())
-    }),
-    // Interleavings that threads rarely meet.
-    ("loom", || models::loom(&[]).map(|()| Outcome::Done)),
-    // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
-    // pages, and what they do when they are clicked.
-    ("page", page::run),
-    // The wheel: results against the command's, stubs, notebooks. Files that its source package lacks. The host's tests on
-    // the path that is taken without restartable sequences; sockets of the kernel, and what this kernel says of itself.
-    ("python, test-fallback and root", || {
-        side_by_side(python::run, || {
-            models::fallback()?;
-            models::root()
+    // From here on the programs of `cargo test --workspace` are run; what is first builds them. A browser's view of pages,
+    // and what they do when they are clicked. The wheel: results against the command's, stubs, notebooks. Files that its
+    // source package lacks. The host's tests on the path that is taken without restartable sequences; sockets of the kernel,
+    // and what this kernel says of itself.
+    ("page, python, test-fallback and root", || {
+        side_by_side(page::run, || {
+            side_by_side(python::run, || {
+                models::fallback()?;
+                models::root()
+            })
         })
     }),
     // Replays against what recorded kernels reported, on recordings too large for the repository.
@@ -103,15 +95,20 @@ fn side_by_side(one: fn() -> Result<Outcome>, other: fn() -> Result<Outcome>) ->
         (one(), other.join())
     });
     let other = other.map_err(|_| anyhow::anyhow!("the second check panicked"))?;
-    let skipped = [one?, other?].into_iter().filter_map(|of| match of {
+    Ok(joined([one?, other?]))
+}
+
+/// One outcome of several: it has what was skipped.
+fn joined<const N: usize>(outcomes: [Outcome; N]) -> Outcome {
+    let skipped = outcomes.into_iter().filter_map(|of| match of {
         Outcome::Done => None,
         Outcome::Skipped(reason) => Some(reason),
     });
     let skipped: Vec<String> = skipped.collect();
-    Ok(match skipped.is_empty() {
+    match skipped.is_empty() {
         true => Outcome::Done,
         false => Outcome::Skipped(skipped.join("; ")),
-    })
+    }
 }
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
@@ -143,6 +140,17 @@ fn doc() -> Result<Outcome> {
     cargo.args(["doc", "--no-deps", "--workspace", "--all-features"]);
     shell::run(&mut cargo)?;
     Ok(Outcome::Done)
+}
+
+/// Asks cargo for what crates.io would refuse: files and versions that a package lacks. The packages are not compiled.
+fn publish() -> Result<Outcome> {
+    cargo(&[
+        "publish",
+        "--workspace",
+        "--dry-run",
+        "--no-verify",
+        "--allow-dirty",
+    ])
 }
 
 fn seconds(time: Duration) -> String {

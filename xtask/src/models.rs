@@ -57,7 +57,7 @@ pub(crate) fn fallback() -> Result<()> {
 /// fuzz targets for a while, the wheel of the source package, the aarch64 sequence under an emulator, and mutants of the
 /// protocol files.
 ///
-/// Two programs, the tests of snapshots and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
+/// Three programs, the tests of snapshots and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
     let skip = [
         "--skip",
@@ -84,6 +84,7 @@ pub(crate) fn soak() -> Result<()> {
     let programs = Programs::build()?;
     programs.run("quarry", SOAKED, &soak, &skip)?;
     programs.run("quarry-snapshot", &[], &soak, &[])?;
+    programs.run("quarry-trace", &["imports"], &soak, &[])?;
     loom(&soak)?;
     fuzz::run(&fuzz::Options::default())?;
     python::of_sources()?;

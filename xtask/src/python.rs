@@ -23,8 +23,6 @@ pub(crate) fn run() -> Result<Outcome> {
     }
     let (root, environment) = (shell::root(), shell::target_dir().join("python"));
     let package = root.join("python");
-    let programs = Programs::build()?;
-    let quarry = programs.quarry()?;
     shell::run(
         Command::new("python3")
             .args(["-m", "venv"])
@@ -47,6 +45,8 @@ pub(crate) fn run() -> Result<Outcome> {
     shell::run(pip("maturin>=1.9,<2").arg("ruff"))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
+    let programs = Programs::build()?;
+    let quarry = programs.quarry()?;
     as_in_tests()?;
     let wheel = wheel(&environment, &mut tool("maturin"))?;
     complete(&sources(&environment, &mut tool("maturin"))?)?;

@@ -41,11 +41,11 @@ pub use vmstat::Vmstat;
 pub use words::Counters;
 pub use zoneinfo::Zoneinfo;
 
-/// Number of random cases that a test takes of all: a fifth, or all with `QUARRY_SOAK` set.
+/// Number of random cases that a test takes of all: a twentieth, or all with `QUARRY_SOAK` set.
 #[cfg(test)]
 fn case_count(all: usize) -> usize {
     match std::env::var_os("QUARRY_SOAK") {
         Some(_) => all,
-        None => all.div_ceil(5),
+        None => all.div_ceil(20),
     }
 }

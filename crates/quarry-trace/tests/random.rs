@@ -195,7 +195,7 @@ impl Read for Endless {
 
 #[test]
 fn memory_follows_what_is_alive_not_the_length() {
-    let pairs = 1_500_000;
+    let pairs = 100_000;
     let (trace, meta) = run(Endless {
         next: 0,
         pairs,

@@ -300,9 +300,7 @@ fn the_same_bytes_at_any_number_of_threads() {
         let more = "--pages all --cpus 2,16 --design slab,slub,sheaf";
         stdout(&format!("{args} {more}"))
     };
-    let one = run("1");
-    assert_eq!(one, run("4"));
-    assert_eq!(one, run("1"));
+    assert_eq!(run("1"), run("4"));
 }
 
 /// Text of `perf script`: slabs with an object in each, and other pages beside them.

@@ -225,7 +225,7 @@ fn truncated_texts() {
 #[test]
 fn damaged_texts() {
     let mut state = 1_u64;
-    for _ in 0..20_000 {
+    for _ in 0..crate::case_count(100_000) {
         let mut text = NEW.as_bytes().to_vec();
         for _ in 0..2 {
             state = state

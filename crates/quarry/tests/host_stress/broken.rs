@@ -32,9 +32,9 @@ const WAYS: [Way; 3] = [Way::Auto, Way::Fallback, Way::Ids];
 /// Name of the environment variable that asks for one fault: design, fault, way, seconds.
 const VARIABLE: &str = "QUARRY_STRESS_FAULT";
 /// Longest searches for what a fault does, in seconds: most are found at once, or by a process that hangs.
-const SEARCHES: [f64; 2] = [4.0, 20.0];
+const SEARCHES: [f64; 3] = [1.0, 4.0, 20.0];
 /// A process that goes on for that long after its search hangs.
-const GRACE: Duration = Duration::from_secs(4);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 pub(crate) struct Broken {

@@ -1,9 +1,11 @@
 //! Numbers of caches, by which the times of operations are summed.
 
 use quarry_core::design::Design;
+use quarry_core::geometry::KmallocService;
 use quarry_sim::driver::{CacheIndex, Driver};
 
 use super::super::objects::KMALLOC;
+use crate::run::Kmalloc;
 
 /// Bytes of a step of kmalloc's table: all sizes of classes are multiples of it.
 const STEP_BYTES: u32 = 8;
@@ -20,8 +22,8 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    /// Numbers all caches there are. kmallocs of more bytes than `kmalloc_bytes_max` have none.
-    pub(super) fn of<D: Design>(driver: &Driver<'_, D>, kmalloc_bytes_max: u64) -> Self {
+    /// Numbers all caches there are. kmallocs have none if they are larger than the classes, or if there are no classes.
+    pub(super) fn of<D: Design>(driver: &Driver<'_, D>, kmalloc: &Kmalloc) -> Self {
         let mut caches = Self {
             names: Vec::new(),
             named: Vec::new(),
@@ -34,7 +36,10 @@ impl Caches {
         };
         let named = (0..=u16::MAX).map_while(|index| driver.cache(CacheIndex(index)));
         let named = named.map(|cache| number(cache.head().name())).collect();
-        let steps = u32::try_from(kmalloc_bytes_max).unwrap_or(u32::MAX) / STEP_BYTES;
+        let steps = match kmalloc.rules.service {
+            KmallocService::Classes => kmalloc.slab_bytes_max as u32 / STEP_BYTES,
+            KmallocService::Design => 0,
+        };
         let of_step = |step: u32| {
             let cache = driver.kmalloc_cache(step.max(1) * STEP_BYTES);
             cache.map_or(NO_CACHE, |cache| number(cache.head().name()))

@@ -110,7 +110,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
             pages.prepare(driver, input, reported, frames.as_mut())?;
         }
         let kmalloc = spec.kmalloc()?;
-        let numbers = Caches::of(driver, kmalloc.slab_bytes_max);
+        let numbers = Caches::of(driver, &kmalloc);
         let mut outcome = Outcome::of_caches(numbers.len());
         if spec.settings.policy.is_some() && blocks.is_some() {
             let mut placement = Placement::of(frames);
