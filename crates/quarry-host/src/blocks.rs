@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    /// A table that has missed so many bytes at time 7.
+    /// A table that has missed this number of bytes at time 7.
     fn that_missed(bytes: usize) -> core::mem::ManuallyDrop<Blocks> {
         let blocks = core::mem::ManuallyDrop::new(Blocks::new());
         blocks.set_kept_most(1000);
@@ -504,7 +504,7 @@ mod tests {
         unmap_table(&blocks);
     }
 
-    /// What a program frees for good goes back; what it asks for again is kept the next time, for as long as it is.
+    /// A block that a program frees for good goes back; one that it asks for again is kept the next time, while that lasts.
     #[test]
     fn only_missed_blocks_are_kept() {
         let blocks = that_missed(250);

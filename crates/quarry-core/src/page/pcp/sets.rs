@@ -27,8 +27,8 @@ impl Pagesets {
     }
 }
 
-/// A machine's zones by their numbers, in its structure range. All that a machine may have are tens of kilobytes, which whoever
-/// makes a heap would have on the stack several times.
+/// A machine's zones by their numbers, in its structure range. All that a machine may have are tens of kilobytes, which the maker
+/// of a heap would have on the stack several times.
 pub(crate) struct Zones {
     first: NonNull<Pagesets>,
     count: usize,
@@ -59,8 +59,10 @@ impl Zones {
         let first = meta.alloc(machine, bytes)?.cast::<Pagesets>();
         for at in 0..count {
             let zone = make(at)?;
-            // SAFETY: the block has room for `count` of them, is aligned, and is this call's alone.
-            unsafe { first.add(at).write(zone) };
+            // SAFETY: the block has room for `count` of them.
+            let place = unsafe { first.add(at) };
+            // SAFETY: as above; the block is aligned, and this call's alone.
+            unsafe { place.write(zone) };
         }
         Some(Self { first, count })
     }
