@@ -32,6 +32,7 @@ pub const IDENTITY: &[&str] = &[
     "object_size",
     "object_bytes",
     "bulk",
+    "node",
     "kmalloc",
     "null",
     "processes",
