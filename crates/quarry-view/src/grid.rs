@@ -36,6 +36,8 @@ pub const IDENTITY: &[&str] = &[
     "kmalloc",
     "null",
     "processes",
+    "move_every",
+    "lru",
     "rings",
     "mtu",
     "streams",
