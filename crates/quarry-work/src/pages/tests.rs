@@ -86,7 +86,6 @@ fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
 fn moving(era: Era, every: Option<u32>) -> PagesReport {
     let spec = PagesSpec {
         pages: 2048,
-        rounds: 2,
         move_every: every,
         ..spec(8, era)
     };
@@ -101,7 +100,7 @@ fn processes_that_move_free_pages_of_other_cpus() {
     assert!((0.5..0.95).contains(&moves.other_cpu), "{moves:?}");
     let moved = moves.causes.lines.between_cpus();
     assert!(
-        moved > 1.0 + stay.causes.lines.between_cpus(),
+        moved > 0.1 + stay.causes.lines.between_cpus(),
         "{moves:?} {stay:?}"
     );
     assert!(moves.free.ns > stay.free.ns, "{moves:?} {stay:?}");
@@ -122,11 +121,11 @@ fn tuned_lists_take_the_zone_lock_less_where_processes_move() {
 
 #[test]
 fn lists_for_reclaim_have_a_lock_that_is_taken_for_batches() {
-    let with = |processes, era, lru| {
+    let with = |era| {
         let spec = PagesSpec {
-            pages: 3100,
-            lru,
-            ..spec(processes, era)
+            pages: 1550,
+            lru: true,
+            ..spec(1, era)
         };
         run(&spec).unwrap()
     };
@@ -135,14 +134,20 @@ fn lists_for_reclaim_have_a_lock_that_is_taken_for_batches() {
         (Era::V4_15, [15.0, 32.0]),
         (Era::V6_18, [31.0, 31.0]),
     ] {
-        let report = with(1, era, true);
+        let report = with(era);
         let taken = [report.fault_lru, report.free_lru].map(|lock| 1.0 / lock.unwrap().taken);
         // The unmapping puts a batch on the list that is not full.
         assert!((taken[0] / add - 1.0).abs() < 0.02, "{era} {taken:?}");
         assert!((taken[1] / remove - 1.0).abs() < 0.03, "{era} {taken:?}");
         assert_eq!(report.lru_wait, Some(0.0));
     }
-    let [without, many] = [false, true].map(|lru| with(24, Era::V6_18, lru));
+    let [without, many] = [false, true].map(|lru| {
+        let spec = PagesSpec {
+            lru,
+            ..spec(8, Era::V6_18)
+        };
+        run(&spec).unwrap()
+    });
     assert_eq!((without.lru_wait, without.fault_lru), (None, None));
     assert!(many.lru_wait.unwrap() > 0.05, "{many:?}");
     assert!(many.per_second < without.per_second);
