@@ -397,7 +397,7 @@ class Micro(TypedDict, total=False):
     #: Rounds that are counted, after one that fills caches and lists.
     rounds: Several[int] | None
     #: Ask for objects of this node's memory, as kmalloc_node() does; by default of the running
-    #: CPU's. The machine then has all of its CPUs, the first of which do it. Not with pattern
+    #: CPU's. The machine then has all of its CPUs, and the first ones do it. Not with pattern
     #: bulk.
     node: Several[int] | None
     #: Memory of a node that is free before the run, as numactl --hardware shows it: 1:256M. Others

@@ -58,6 +58,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn later_costs_leave_the_draws_of_others_as_they_were() {
+        let mut rng = Rng::new(7);
+        let draw = Draw::random(&mut rng);
+        let next = rng.below(1 << 20);
+        let mut rng = Rng::new(7);
+        let earlier = Key::ALL.iter().filter(|(key, ..)| !LATER.contains(key));
+        for (key, ..) in earlier {
+            let place = rng.below(2 * (1 << 32) + 1) as f64 / (1_u64 << 32) as f64 - 1.0;
+            assert_eq!(draw.place(*key), place, "{key:?}");
+        }
+        assert_eq!(rng.below(1 << 20), next);
+        assert_ne!(draw.place(LATER[0]), 0.0);
+    }
+
+    #[test]
     fn draws_fill_the_ranges() {
         let mut rng = Rng::new(7);
         let draws: Vec<Draw> = (0..100).map(|_| Draw::random(&mut rng)).collect();

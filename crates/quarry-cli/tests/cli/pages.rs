@@ -70,7 +70,7 @@ fn processes_move_and_lists_for_reclaim_have_a_lock() {
     let args = "run pages --processes 4 --pages 300 --era 6.18 --move-every 40,400 --lru";
     let runs = json(&format!("{args} --json"));
     let runs = runs["runs"].as_array().unwrap();
-    let of = |name: &str| runs.iter().map(|run| run[name].as_f64().unwrap());
+    let of = |name: &'static str| runs.iter().map(move |run| run[name].as_f64().unwrap());
     let elsewhere: Vec<f64> = of("other_cpu").collect();
     assert!(
         elsewhere[0] > elsewhere[1] && elsewhere[1] > 0.0,

@@ -45,7 +45,7 @@ question! {
         /// Rounds that are counted, after one that fills caches and lists.
         rounds: Axis<u32> = "3", value("N");
         /// Ask for objects of this node's memory, as kmalloc_node() does; by default of the running CPU's. The machine then
-        /// has all of its CPUs, the first of which do it. Not with pattern bulk.
+        /// has all of its CPUs, and the first ones do it. Not with pattern bulk.
         node: Axis<u32>, value("N"), inner();
         /// Memory of a node that is free before the run, as numactl --hardware shows it: 1:256M. Others use the rest; may be
         /// repeated. Nodes have equal parts of --memory.

