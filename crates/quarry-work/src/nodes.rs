@@ -76,7 +76,7 @@ impl NodeFree {
         let free: u64 = zones.filter(of_node).map(|zone| zone.free_pages).sum();
         let page_bytes = machine.topology().page_size() as u64;
         let Some(mut used) = free.checked_sub(self.bytes / page_bytes) else {
-            let (node, has) = (self.node, free * page_bytes >> 20);
+            let (node, has) = (self.node, (free * page_bytes) >> 20);
             return Err(WorkError::Usage(format!(
                 "node-free must be at most {has}M, which node {node} has; or give the machine more memory"
             )));

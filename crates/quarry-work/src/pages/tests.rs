@@ -99,9 +99,8 @@ fn processes_that_move_free_pages_of_other_cpus() {
     // 8 CPUs: seven of eight pages are of others after several moves.
     assert!((0.5..0.95).contains(&moves.other_cpu), "{moves:?}");
     assert!(moves.free.ns > stay.free.ns, "{moves:?} {stay:?}");
-    // Of few pages hardly any is freed elsewhere when moves are rare.
-    let rare = moving(Era::V6_18, Some(100_000));
-    assert!(rare.other_cpu < 0.3, "{rare:?}");
+    let rare = moving(Era::V6_18, Some(4096));
+    assert!(rare.other_cpu < moves.other_cpu, "{rare:?}");
 }
 
 #[test]
