@@ -25,7 +25,7 @@ impl Draw {
 
     /// All costs anywhere in their ranges: below the value as often as above.
     ///
-    /// Costs that are newer than recorded verdicts ([`LATER`]) are drawn from a generator of their own, so that the draws of
+    /// Costs that are newer than recorded verdicts are drawn from a generator of their own, so that the draws of
     /// all others stay as they were.
     #[must_use]
     pub fn random(rng: &mut Rng) -> Self {

@@ -85,9 +85,9 @@ fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
 /// Processes that move, with more pages than lists keep.
 fn moving(era: Era, every: Option<u32>) -> PagesReport {
     let spec = PagesSpec {
-        pages: 2048,
+        pages: 1024,
         move_every: every,
-        ..spec(8, era)
+        ..spec(4, era)
     };
     run(&spec).unwrap()
 }
@@ -96,10 +96,10 @@ fn moving(era: Era, every: Option<u32>) -> PagesReport {
 fn processes_that_move_free_pages_of_other_cpus() {
     let [stay, moves] = [None, Some(256)].map(|every| moving(Era::V6_18, every));
     assert_eq!((stay.other_cpu, stay.move_every), (0.0, None));
-    // 8 CPUs: seven of eight pages are of others after several moves.
-    assert!((0.5..0.95).contains(&moves.other_cpu), "{moves:?}");
+    // 4 CPUs: three of four pages are of others after several moves.
+    assert!((0.5..0.9).contains(&moves.other_cpu), "{moves:?}");
     assert!(moves.free.ns > stay.free.ns, "{moves:?} {stay:?}");
-    let rare = moving(Era::V6_18, Some(4096));
+    let rare = moving(Era::V6_18, Some(2048));
     assert!(rare.other_cpu < moves.other_cpu, "{rare:?}");
 }
 
