@@ -396,6 +396,13 @@ class Micro(TypedDict, total=False):
     bulk: Several[int] | None
     #: Rounds that are counted, after one that fills caches and lists.
     rounds: Several[int] | None
+    #: Ask for objects of this node's memory, as kmalloc_node() does; by default of the running
+    #: CPU's. The machine then has all of its CPUs, and the first ones do it. Not with pattern
+    #: bulk.
+    node: Several[int] | None
+    #: Memory of a node that is free before the run, as numactl --hardware shows it: 1:256M. Others
+    #: use the rest; may be repeated. Nodes have equal parts of --memory.
+    node_free: Several[str] | None
     #: Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
     #: a sysctl of the page allocator: page.min_free_kbytes=8192.
     set: Settings | None
@@ -423,6 +430,12 @@ class Pages(TypedDict, total=False):
     pages: Several[int] | None
     #: Rounds that each process ends while counting, after one in step and one out of step.
     rounds: Several[int] | None
+    #: Let a process move to another CPU after this many pages that it touches or frees, in the
+    #: mean; one more than there are CPUs waits for one. By default none moves.
+    move_every: Several[int] | None
+    #: Keep pages on lists for reclaim (LRU), whose lock is taken for batches of pages. By default
+    #: they are left out.
+    lru: bool | None
     #: Set a sysctl of the page allocator; may be repeated.
     set: Settings | None
 

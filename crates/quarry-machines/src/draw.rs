@@ -4,6 +4,9 @@ use quarry_sim::Rng;
 
 use crate::key::Key;
 
+/// Costs that were added after verdicts were recorded, in the order of time.
+const LATER: [Key; 1] = [Key::LruPage];
+
 /// A place in the range of each cost: -1 is low, 0 the value, 1 high.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draw([f64; Key::COUNT]);
@@ -21,13 +24,27 @@ impl Draw {
     }
 
     /// All costs anywhere in their ranges: below the value as often as above.
+    ///
+    /// Costs that are newer than recorded verdicts are drawn from a generator of their own, so that the draws of
+    /// all others stay as they were.
     #[must_use]
     pub fn random(rng: &mut Rng) -> Self {
         const STEPS: u64 = 1 << 32;
-        Self(std::array::from_fn(|_| {
-            let step = rng.below(2 * STEPS + 1) as f64;
-            step / STEPS as f64 - 1.0
-        }))
+        let anywhere = |rng: &mut Rng| {
+            let step = rng.below(2 * STEPS + 1);
+            (step, step as f64 / STEPS as f64 - 1.0)
+        };
+        let mut draw = Self::VALUES;
+        let mut seed = 0;
+        let is_later = |key: &Key| LATER.contains(key);
+        for (key, ..) in Key::ALL.iter().filter(|(key, ..)| !is_later(key)) {
+            (seed, draw.0[*key as usize]) = anywhere(rng);
+        }
+        let mut later = Rng::new(seed);
+        for key in LATER {
+            draw.0[key as usize] = anywhere(&mut later).1;
+        }
+        draw
     }
 
     /// The place of a cost.
@@ -39,6 +56,21 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn later_costs_leave_the_draws_of_others_as_they_were() {
+        let mut rng = Rng::new(7);
+        let draw = Draw::random(&mut rng);
+        let next = rng.below(1 << 20);
+        let mut rng = Rng::new(7);
+        let earlier = Key::ALL.iter().filter(|(key, ..)| !LATER.contains(key));
+        for (key, ..) in earlier {
+            let place = rng.below(2 * (1 << 32) + 1) as f64 / (1_u64 << 32) as f64 - 1.0;
+            assert_eq!(draw.place(*key), place, "{key:?}");
+        }
+        assert_eq!(rng.below(1 << 20), next);
+        assert_ne!(draw.place(LATER[0]), 0.0);
+    }
 
     #[test]
     fn draws_fill_the_ranges() {

@@ -106,6 +106,8 @@ keys! {
     TcpSegment = "work" "tcp_segment",
     /// Work of a micro-benchmark for a call, outside of the allocator: its loop, hooks, and what it does to the object.
     MicroCall = "work" "micro_call",
+    /// A page that goes on a list for reclaim, or comes off it, under the list's lock; its lines are extra.
+    LruPage = "work" "lru_page",
     /// The way of a short message to another machine, through it, and of its answer; waits for interrupts are extra.
     RoundTrip = "network" "round_trip",
     /// Time from an interrupt of a card's queue to its next one, at least.

@@ -39,7 +39,7 @@
 //! l1 = { cycles = 4, low = 4, high = 5, source = "where this is from" }
 //! dirty_cluster = { ns = 50, low = 44, high = 53, source = "from memory", unverified = true }
 //!
-//! [work]                # drain_object, unix_message, tcp_segment, micro_call may be left out
+//! [work]                # drain_object, unix_message, tcp_segment, micro_call, lru_page may be left out
 //! # ...
 //!
 //! [network]             # may be left out: gigabit cards of 2010 (Machine::with_network)

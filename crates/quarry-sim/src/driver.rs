@@ -70,7 +70,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError};
-use quarry_core::machine::{Access, Accounting as _, CpuId, Cpus as _};
+use quarry_core::machine::{Access, Accounting as _, CpuId, Cpus as _, NodeId};
 use quarry_core::page::{PageAllocator, PageConfig, SYSCTLS};
 
 use crate::config::{Config, ConfigError};
@@ -254,6 +254,18 @@ impl<'h, D: Design> Driver<'h, D> {
             .map(ObjectRef::new)
     }
 
+    /// Allocates an object, on a node if memory is available there (`kmem_cache_alloc_node()`). `None` when memory is
+    /// exhausted.
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    pub fn alloc_node(&self, cache: CacheIndex, node: NodeId) -> Option<ObjectRef<'h>> {
+        self.caches[usize::from(cache.0)]
+            .alloc_node(node)
+            .map(ObjectRef::new)
+    }
+
     /// Tells the machine that an object's first bytes were filled with zeros for its user.
     #[inline(always)]
     pub fn zero(&self, object: &ObjectRef<'h>, bytes: u32) {
@@ -402,6 +414,12 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.kmalloc(bytes as usize, None).map(ObjectRef::new)
     }
 
+    /// [`Driver::kmalloc`] on a node, if memory is available there (`kmalloc_node()`).
+    pub fn kmalloc_node(&self, bytes: u32, node: NodeId) -> Option<ObjectRef<'h>> {
+        let object = self.heap.kmalloc(bytes as usize, Some(node));
+        object.map(ObjectRef::new)
+    }
+
     /// Frees an object of any cache or of kmalloc, which `allocated_on` allocated.
     ///
     /// # Errors
@@ -419,6 +437,13 @@ impl<'h, D: Design> Driver<'h, D> {
     pub fn kmalloc_cache(&self, bytes: u32) -> Option<CacheView<'h, D>> {
         let cache = self.heap.kmalloc_cache(bytes as usize)?;
         Some(CacheView::new(*cache))
+    }
+
+    /// The node whose memory an object is in; `None` of an address that is no page's.
+    #[must_use]
+    pub fn node_of(&self, object: &ObjectRef<'h>) -> Option<NodeId> {
+        let pages = self.heap.pages();
+        pages.node_of(pages.pfn_of(object.address)?)
     }
 
     /// Pages that are slabs now, of all caches.

@@ -25,14 +25,11 @@ fn slub(pattern: Pattern, object_bytes: u32) -> MicroReport {
         pattern,
         object_bytes,
         kmalloc: true,
-        count: 10_000,
-        bulk: 16,
-        cpus: 1,
         rounds: 2,
-        setup: Setup {
+        ..MicroSpec::new(Setup {
             memory_bytes: 4 << 30,
             ..Setup::new(Era::V3_18, Machine::bundled("haswell-ep-2x12").unwrap())
-        },
+        })
     };
     micro::run::<Slub>(&spec).unwrap()
 }

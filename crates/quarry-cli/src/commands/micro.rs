@@ -44,6 +44,8 @@ Examples:
   quarry run micro --pattern cross --cpus 2,12,24
   quarry run micro --pattern bulk --bulk 1,16,128 --machine milan-2x64
   quarry run micro --design sheaf --set sheaf_capacity=60 --pattern cross --cpus 12
+  quarry run micro --node 0,1 --machine milan-2x64
+  quarry run micro --node 1 --node-free 1:64M --design slub@6.9,slub@6.10
   quarry run micro --pattern pair --sensitivity
   quarry run micro --json | jq '.runs[] | [.design, .alloc.ns, .causes.locks]'";
 
@@ -125,8 +127,11 @@ fn about(run: &MicroReport) -> String {
         "bulk" => format!(", {} a call", run.bulk),
         _ => String::new(),
     };
+    let node = run
+        .node
+        .map_or_else(String::new, |node| format!(", node {node}"));
     format!(
-        "{}{kmalloc}, {} bytes, {cpus}{bulk}",
+        "{}{kmalloc}, {} bytes, {cpus}{bulk}{node}",
         run.pattern, run.object_bytes
     )
 }

@@ -27,9 +27,10 @@ What processes do:
   Each maps memory, touches every page of it, and unmaps it, as page_fault1 of
   will-it-scale does. A fault enters the kernel, allocates a page of order 0 and
   fills it with zeros; the unmapping frees them all. Processes are out of step,
-  each anywhere in its rounds. Page tables, reverse maps and the lists for
-  reclaim are left out: the share of the zone lock is that of a kernel whose
-  other locks cost nothing. docs/micro.md explains the columns.
+  each anywhere in its rounds. Page tables and reverse maps are left out, and
+  without --lru the lists for reclaim: the share of the zone lock is that of a
+  kernel whose other locks cost nothing. With --move-every pages are freed on
+  other CPUs than they were allocated on. docs/micro.md explains the columns.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
@@ -39,6 +40,8 @@ Examples:
   quarry run pages --processes 1,24 --era 2.6.32,4.13,6.18
   quarry run pages --set page.percpu_pagelist_high_fraction=8 --era 6.18
   quarry run pages --machine milan-2x64 --processes 1,16,500
+  quarry run pages --processes 24 --move-every 512 --era 6.6,6.7
+  quarry run pages --processes 24 --lru --pages 32768
   quarry run pages --processes 12 --sensitivity
   quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
 
@@ -105,14 +108,19 @@ impl Experiment for Bench {
 
     /// The releases of each number of processes.
     fn named(report: &PagesReport) -> (String, String) {
-        (of(report.processes), report.era.to_string())
+        (about(report), report.era.to_string())
     }
 }
 
-/// `1 process`, `2 processes`.
-fn of(processes: u32) -> String {
-    match processes {
+/// `1 process`; `2 processes that move every 512 pages, LRU`.
+fn about(run: &PagesReport) -> String {
+    let processes = match run.processes {
         1 => "1 process".to_string(),
         several => format!("{several} processes"),
-    }
+    };
+    let moves = run.move_every.map_or_else(String::new, |pages| {
+        format!(" that move every {pages} pages")
+    });
+    let lru = if run.lru { ", LRU" } else { "" };
+    format!("{processes}{moves}{lru}")
 }

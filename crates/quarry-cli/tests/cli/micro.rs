@@ -100,6 +100,29 @@ fn sensitivity_says_which_designs_stay_in_order() {
 }
 
 #[test]
+fn objects_of_a_node_come_from_others_when_it_is_full() {
+    let args = "--pattern batch --design slub@6.9,slub@6.10 --count 1000 --size 512";
+    let json = json(&format!("{args} --node 0,1 --node-free 1:0"));
+    let [near, _, before, from] = json["runs"].as_array().unwrap().as_slice() else {
+        panic!("{json}");
+    };
+    assert_eq!(
+        (&near["node"], &near["other_node"]),
+        (&0.into(), &0.0.into())
+    );
+    for run in [before, from] {
+        assert_eq!((&run["node"], &run["other_node"]), (&1.into(), &1.0.into()));
+    }
+    let peak = |run: &Value| run["peak_slab_bytes"].as_f64().unwrap();
+    assert!(peak(before) > 8.0 * peak(from), "{json}");
+    let shown = stdout(&format!("run micro {args} --node 0,1 --node-free 1:0"));
+    assert!(shown.contains("from other nodes"), "{shown}");
+    // Without a node there is nothing to say.
+    let shown = stdout(&format!("run micro {args}"));
+    assert!(!shown.contains("other nodes"), "{shown}");
+}
+
+#[test]
 fn impossible_input_is_refused() {
     assert_refuses(
         "run micro",
@@ -116,6 +139,12 @@ fn impossible_input_is_refused() {
             --pattern cross => cpus must be at least 2 for cross
             --pattern bulk --bulk 0 => bulk must be 1 to 1024
             --pattern bulk --bulk 9 --count 8 => count must be at least bulk, 9
+            --pattern bulk --node 1 => bulk with node: | leave out one of both
+            --node 2 => node: there is no node 2 | haswell-ep-2x12 has 2 nodes
+            --machine harpertown-2x4 --node 1 => there is no node 1 | has 1 node
+            --node-free 64M => node-free | write NODE:BYTES, such as 1:256M
+            --node-free x:64M => the node must be a number
+            --node-free 1:9G => node-free must be at most 8192M
             --page-size 5k => valid page sizes are 4k, 16k and 64k
             --memory 0 => 0 bytes of memory | 4k to 8T
             --set bogus=1 => "bogus=1" | no such tunable

@@ -66,6 +66,30 @@ fn sensitivity_says_which_releases_stay_in_order() {
 }
 
 #[test]
+fn processes_move_and_lists_for_reclaim_have_a_lock() {
+    let args = "run pages --processes 4 --pages 300 --era 6.18 --move-every 40,400 --lru";
+    let runs = json(&format!("{args} --json"));
+    let runs = runs["runs"].as_array().unwrap();
+    let of = |name: &'static str| runs.iter().map(move |run| run[name].as_f64().unwrap());
+    let elsewhere: Vec<f64> = of("other_cpu").collect();
+    assert!(
+        elsewhere[0] > elsewhere[1] && elsewhere[1] > 0.0,
+        "{elsewhere:?}"
+    );
+    assert!(of("move_every").eq([40.0, 400.0]));
+    assert!(
+        runs.iter()
+            .all(|run| run["lru"] == true && run["fault_lru"]["hold_ns"].is_number())
+    );
+    let text = stdout(args);
+    assert!(
+        text.contains("freed on another CPU") && text.contains("LRU's lock"),
+        "{text}"
+    );
+    assert!(!small("").contains("LRU"));
+}
+
+#[test]
 fn impossible_input_is_refused() {
     assert_refuses(
         "run pages",
@@ -76,6 +100,8 @@ fn impossible_input_is_refused() {
             --era 2.6.18 => "2.6.18" | 2.6.22
             --pages 0 => pages and rounds must be at least 1
             --rounds 0 => pages and rounds must be at least 1
+            --processes 2 --move-every 0 => move-every must be at least 1
+            --processes 1 --move-every 9 => processes must be at least 2 with move-every
             --page-size 5k => valid page sizes are 4k, 16k and 64k
             --memory 1M --pages 300 => need | of the machine's 1048576
             --memory 9T => 4k to 8T

@@ -48,6 +48,8 @@ kinds! {
         DebugState = "debug_state",
         /// Settings of the page allocator's sysctls.
         PageConfig = "page_config",
+        /// A node's lists of pages for reclaim (`lru_lock`). No allocator has them, but workloads do.
+        Lru = "lru",
     }
 }
 
@@ -56,7 +58,8 @@ impl LockClass {
     /// is a signal handler, which begins anew. Classes of one rank are never held together, nor are two
     /// locks of a class, unless they nest ([`LockClass::nests_in`]); one that is only tried
     /// ([`Locks::try_lock`](super::Locks::try_lock)) may have any rank.
-    pub const ORDER: [&[LockClass]; 12] = [
+    pub const ORDER: [&[LockClass]; 13] = [
+        &[LockClass::Lru],
         &[LockClass::CacheList],
         &[LockClass::PageConfig],
         &[LockClass::Debug],
@@ -84,8 +87,20 @@ impl LockClass {
     pub const fn irqs_off(self) -> bool {
         matches!(
             self,
-            Self::NodeList | Self::Zone | Self::Slob | Self::Alien | Self::SharedQueue | Self::Barn
+            Self::NodeList
+                | Self::Zone
+                | Self::Slob
+                | Self::Alien
+                | Self::SharedQueue
+                | Self::Barn
+                | Self::Lru
         )
+    }
+
+    /// True if an allocator takes such locks, and not workloads alone.
+    #[must_use]
+    pub const fn is_allocators(self) -> bool {
+        !matches!(self, Self::Lru)
     }
 
     /// Place of the class in [`LockClass::ORDER`].

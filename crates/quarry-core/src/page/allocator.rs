@@ -10,7 +10,7 @@ use super::trim::Trimmer;
 use super::types::{BlockType, Pfn, ZoneId, ZoneType};
 use super::zone::Zone;
 use crate::era::Era;
-use crate::machine::{CpuId, Gate, MAX_NODES, Machine, NodeId, PerCpu, Region, SpinLock};
+use crate::machine::{CpuId, Gate, MAX_NODES, Machine, NodeId, PerCpu, RawLock, Region, SpinLock};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The page allocator of a machine; it owns the machine and its ranges.
@@ -118,6 +118,12 @@ impl<M: Machine> PageAllocator<M> {
     /// First byte of a block's first page.
     pub fn address(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         self.map.get(pfn).map(|_| self.map.address(pfn))
+    }
+
+    /// Descriptor of a page, as an address, and its lock: for workloads that keep pages on lists of their own.
+    pub fn descriptor(&self, pfn: Pfn) -> Option<(*const u8, &RawLock)> {
+        let page = self.map.get(pfn)?;
+        Some((core::ptr::from_ref(page).cast(), &page.lock))
     }
 
     /// Number of the page at an address; `None` for an address outside the machine's pages.

@@ -1,10 +1,10 @@
 //! Micro-benchmarks.
 
-use quarry_ask::{Axis, Bytes, DesignName, PageBytes, Settings, Size, question};
+use quarry_ask::{Axis, Bytes, DesignName, Listed, PageBytes, Settings, Size, question};
 use quarry_designs::DesignSpec;
 use quarry_machines::Machine;
 use quarry_work::micro::{MicroSpec, Pattern};
-use quarry_work::{Setup, WorkError, run_all};
+use quarry_work::{NodeFree, Setup, WorkError, run_all};
 
 use super::Clock;
 use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
@@ -44,6 +44,12 @@ question! {
         bulk: Axis<u32> = "16", value("N"), inner();
         /// Rounds that are counted, after one that fills caches and lists.
         rounds: Axis<u32> = "3", value("N");
+        /// Ask for objects of this node's memory, as kmalloc_node() does; by default of the running CPU's. The machine then
+        /// has all of its CPUs, and the first ones do it. Not with pattern bulk.
+        node: Axis<u32>, value("N"), inner();
+        /// Memory of a node that is free before the run, as numactl --hardware shows it: 1:256M. Others use the rest; may be
+        /// repeated. Nodes have equal parts of --memory.
+        node_free: Listed<NodeFree>, value("NODE:BYTES");
         /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
         /// a sysctl of the page allocator: page.min_free_kbytes=8192.
         set: Settings, value("[DESIGN[@ERA].]NAME=VALUE");
@@ -60,7 +66,7 @@ pub struct MicroRun {
 }
 
 impl Micro {
-    /// All runs on a machine: each page size, pattern, size, number of CPUs, number of objects a call, and design.
+    /// All runs on a machine: each page size, pattern, size, number of CPUs, number of objects a call, node, and design.
     ///
     /// # Errors
     ///
@@ -76,6 +82,10 @@ impl Micro {
         };
         let designs = designs?;
         let tunings = tunings(&self.set, &designs)?;
+        let nodes = match self.node.all() {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        };
         let mut runs = Vec::new();
         for page_bytes in page_bytes(&self.page_size) {
             for &pattern in &self.pattern.or_all(PATTERNS) {
@@ -86,28 +96,32 @@ impl Micro {
                             _ => vec![1],
                         };
                         for bulk in bulks {
-                            for (&design, tuning) in designs.iter().zip(&tunings) {
-                                let usual = Setup::new(design.era, machine.clone());
-                                let usual = MicroSpec::new(Setup {
-                                    page_bytes,
-                                    memory_bytes: memory_bytes(&self.memory),
-                                    tuning: tuning.clone(),
-                                    draw: draw.clone(),
-                                    seed: self.clock.seed.or(1),
-                                    ..usual
-                                });
-                                let spec = MicroSpec {
-                                    pattern,
-                                    object_bytes: size.0,
-                                    kmalloc: self.kmalloc.is_true(),
-                                    count: self.count.or(usual.count),
-                                    bulk,
-                                    cpus,
-                                    rounds: self.rounds.or(usual.rounds),
-                                    ..usual
-                                };
-                                spec.config()?;
-                                runs.push(MicroRun { design, spec });
+                            for &node in &nodes {
+                                for (&design, tuning) in designs.iter().zip(&tunings) {
+                                    let usual = Setup::new(design.era, machine.clone());
+                                    let usual = MicroSpec::new(Setup {
+                                        page_bytes,
+                                        memory_bytes: memory_bytes(&self.memory),
+                                        tuning: tuning.clone(),
+                                        draw: draw.clone(),
+                                        seed: self.clock.seed.or(1),
+                                        ..usual
+                                    });
+                                    let spec = MicroSpec {
+                                        pattern,
+                                        object_bytes: size.0,
+                                        kmalloc: self.kmalloc.is_true(),
+                                        count: self.count.or(usual.count),
+                                        bulk,
+                                        cpus,
+                                        rounds: self.rounds.or(usual.rounds),
+                                        node,
+                                        node_free: self.node_free.0.clone(),
+                                        ..usual
+                                    };
+                                    spec.config()?;
+                                    runs.push(MicroRun { design, spec });
+                                }
                             }
                         }
                     }

@@ -36,13 +36,18 @@ question! {
         pages: Axis<u32> = "1024", value("N");
         /// Rounds that each process ends while counting, after one in step and one out of step.
         rounds: Axis<u32> = "1", value("N");
+        /// Let a process move to another CPU after this many pages that it touches or frees, in the mean; one more than there are
+        /// CPUs waits for one. By default none moves.
+        move_every: Axis<u32>, value("PAGES"), inner();
+        /// Keep pages on lists for reclaim (LRU), whose lock is taken for batches of pages. By default they are left out.
+        lru: Axis<bool>;
         /// Set a sysctl of the page allocator; may be repeated.
         set: Settings, value("page.NAME=VALUE");
     }
 }
 
 impl Pages {
-    /// All runs on a machine: each page size, number of processes and release.
+    /// All runs on a machine: each page size, number of processes, distance of moves and release.
     ///
     /// # Errors
     ///
@@ -53,25 +58,34 @@ impl Pages {
         let eras = self.era.or_all(ERAS.map(Release::from)).into_iter();
         let eras: Vec<Era> = eras.map(|release| release.era).collect();
         let tunings = self.sysctls(&eras)?;
+        let moves = match self.move_every.all() {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        };
         let mut runs = Vec::new();
         for page_bytes in page_bytes(&self.page_size) {
             for processes in self.processes.or_all(PROCESSES) {
-                for (&era, tuning) in eras.iter().zip(&tunings) {
-                    let spec = PagesSpec {
-                        processes,
-                        pages: self.pages.or(1024),
-                        rounds: self.rounds.or(1),
-                        setup: Setup {
+                for &move_every in &moves {
+                    for (&era, tuning) in eras.iter().zip(&tunings) {
+                        let usual = PagesSpec::new(Setup {
                             page_bytes,
                             memory_bytes: memory_bytes(&self.memory),
                             tuning: tuning.clone(),
                             draw: draw.clone(),
                             seed: self.clock.seed.or(1),
                             ..Setup::new(era, machine.clone())
-                        },
-                    };
-                    spec.config()?;
-                    runs.push(spec);
+                        });
+                        let spec = PagesSpec {
+                            processes,
+                            pages: self.pages.or(usual.pages),
+                            rounds: self.rounds.or(usual.rounds),
+                            move_every,
+                            lru: self.lru.is_true(),
+                            ..usual
+                        };
+                        spec.config()?;
+                        runs.push(spec);
+                    }
                 }
             }
         }

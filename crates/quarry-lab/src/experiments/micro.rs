@@ -1,6 +1,6 @@
 //! Micro-benchmarks.
 
-use quarry_view::Form::{Bytes, Ns, Number};
+use quarry_view::Form::{Bytes, Ns, Number, Share};
 use quarry_view::value::number;
 use quarry_view::{Spec, column};
 
@@ -30,6 +30,9 @@ const RUNS: Spec = Spec {
         ];
         columns.extend(causes());
         columns.extend([
+            column("from other nodes", "other_node", Share)
+                .about("Share of the objects that were asked of a node.")
+                .rare(),
             column("slab memory, peak", "peak_slab_bytes", Bytes).more(),
             column("slab memory, end", "final_slab_bytes", Bytes).more(),
         ]);

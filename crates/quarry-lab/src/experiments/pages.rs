@@ -28,6 +28,19 @@ const RUNS: Spec = Spec {
             column("zone lock in frees: held, ns", "free_lock.hold_ns", Ns),
             column("  waited for, ns", "free_lock.wait_ns", Ns),
             column("  taken", "free_lock.taken", Number).more(),
+            column("waits for LRU's lock", "lru_wait", Share)
+                .about("The row is in per cent.")
+                .rare(),
+            column("LRU's lock in faults: held, ns", "fault_lru.hold_ns", Ns).rare(),
+            column("  waited for, ns", "fault_lru.wait_ns", Ns).rare(),
+            column("  taken", "fault_lru.taken", Number).rare().more(),
+            column("LRU's lock in frees: held, ns", "free_lru.hold_ns", Ns).rare(),
+            column("  waited for, ns", "free_lru.wait_ns", Ns).rare(),
+            column("  taken", "free_lru.taken", Number).rare().more(),
+            column("freed on another CPU", "other_cpu", Share)
+                .about("Share of the pages that are freed.")
+                .computed(|run| Some(of(run, "other_cpu")).filter(|share| *share > 0.0))
+                .rare(),
         ];
         columns.extend(causes().into_iter().map(quarry_view::Column::more));
         columns

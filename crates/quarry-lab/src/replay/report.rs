@@ -403,6 +403,7 @@ pub(super) fn slab_bytes<D: Design>(
 pub(crate) fn locks(counters: &Counters) -> Vec<(&'static str, u64)> {
     LockClass::ALL
         .iter()
+        .filter(|(class, _)| class.is_allocators())
         .map(|(class, name)| (*name, counters.locks(*class)))
         .collect()
 }

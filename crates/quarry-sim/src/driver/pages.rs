@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{Accounting as _, Cpus as _, LockClass};
+use quarry_core::machine::{Accounting as _, Cpus as _, LockClass, Locks as _, NodeId, Work};
 use quarry_core::page::geometry::{page_era, pageblock_order};
 use quarry_core::page::{
     AllocOptions, MigrateType, PageCensus, PageError, PageInconsistency, PageStats, Pfn,
@@ -57,6 +57,42 @@ impl<'h, D: Design> Driver<'h, D> {
     pub fn alloc_pages_with(&self, options: &AllocOptions) -> Option<PageRef<'h>> {
         let pfn = self.heap.pages().alloc_with(options)?;
         PageRef::of(pfn, options.order)
+    }
+
+    /// Address of a block's descriptor, and the node whose memory it describes: for workloads that keep blocks on lists of
+    /// their own.
+    #[must_use]
+    pub fn descriptor(&self, block: &PageRef<'h>) -> Option<(*const u8, NodeId)> {
+        let pages = self.heap.pages();
+        let (address, _) = pages.descriptor(block.pfn)?;
+        Some((address, pages.node_of(block.pfn)?))
+    }
+
+    /// First byte of a block, as an address.
+    #[must_use]
+    pub fn address_of(&self, block: &PageRef<'h>) -> Option<*const u8> {
+        let first = self.heap.pages().address(block.pfn)?;
+        Some(first.as_ptr().cast_const())
+    }
+
+    /// Does something under the lock in a block's descriptor, which counts as one of a class. `None` if the caller has it, or the
+    /// machine is broken.
+    pub fn under_lock<R>(
+        &self,
+        block: &PageRef<'h>,
+        class: LockClass,
+        f: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let machine = self.machine();
+        let (_, lock) = self.heap.pages().descriptor(block.pfn)?;
+        machine.lock(lock, class).ok()?;
+        if class.irqs_off() {
+            machine.work(Work::IrqSave);
+        }
+        let result = f();
+        // SAFETY: it was taken above, by this CPU.
+        unsafe { machine.unlock(lock, class) };
+        Some(result)
     }
 
     /// Tells the machine that a block was filled with zeros for its user.

@@ -14,6 +14,12 @@
 //! not counted, fills caches and lists. Objects are not written to by their users. A call costs the loop's work besides
 //! (`work.micro_call` of the machine).
 //!
+//! # Nodes
+//!
+//! Objects are of the running CPU's node, or are asked of one (`kmalloc_node()`). Then the machine is there as a whole, and
+//! the first CPUs of it run the pattern. Memory of a node may be in use before ([`NodeFree`]), so that some objects have to
+//! come from elsewhere.
+//!
 //! # Time
 //!
 //! A round has two phases, allocations and frees, which all CPUs begin together. A phase's time is that of the slowest CPU
@@ -24,17 +30,19 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
+use report::Memory;
 pub use report::MicroReport;
 pub use spec::{MicroSpec, Pattern};
 
 use std::cell::{Cell, RefCell};
 
 use quarry_core::design::{CacheSpec, Design};
-use quarry_core::machine::CpuId;
+use quarry_core::machine::{CpuId, NodeId};
 use quarry_machines::Key;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
 use crate::error::{WorkError, of_run};
+use crate::nodes::NodeFree;
 use crate::phase::{NoMemory, Of, Phase, SKEW_NS};
 
 /// Runs the benchmark on a design.
@@ -46,6 +54,7 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.setup.era, spec.setup.tuning.boot, |driver| {
         spec.setup.tuning.set_pages(driver)?;
+        NodeFree::leave(&spec.node_free, driver)?;
         let cache = match spec.kmalloc {
             true => None,
             false => {
@@ -75,6 +84,7 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
                 .machine
                 .drawn_ps(Key::MicroCall, &spec.setup.draw),
             peak_slab_pages: Cell::new(0),
+            elsewhere: Cell::new(0),
             objects: (0..spec.cpus).map(|_| RefCell::default()).collect(),
         }
         .run(D::NAME)
@@ -94,11 +104,14 @@ struct Bench<'a, 'h, D: Design> {
     objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
     /// Most slab pages behind a phase.
     peak_slab_pages: Cell<u64>,
+    /// Objects that were allocated on other nodes than the one they were asked of.
+    elsewhere: Cell<u64>,
 }
 
 impl<'h, D: Design> Bench<'_, 'h, D> {
     fn run(&self, design: &'static str) -> Result<MicroReport, WorkError> {
         self.round()?;
+        self.elsewhere.set(0);
         let (mut allocs, mut frees) = (Phase::default(), Phase::default());
         for _ in 0..self.spec.rounds {
             let (alloc, free) = self.round()?;
@@ -106,9 +119,12 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             frees.add(&free);
         }
         let all = self.driver.machine().time_counters().unwrap_or_default();
-        let slab_pages = [self.peak_slab_pages.get(), self.driver.slab_pages()];
+        let memory = Memory {
+            slab_pages: [self.peak_slab_pages.get(), self.driver.slab_pages()],
+            elsewhere: self.elsewhere.get(),
+        };
         Ok(MicroReport::of(
-            design, self.spec, &allocs, &frees, all, slab_pages,
+            design, self.spec, &allocs, &frees, all, &memory,
         ))
     }
 
@@ -193,10 +209,20 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
 
     fn alloc(&self) -> Option<ObjectRef<'h>> {
         self.driver.machine().spend(self.call_ps);
-        match self.cache {
-            Some(cache) => self.driver.alloc(cache),
-            None => self.driver.kmalloc(self.spec.object_bytes),
+        let Some(node) = self.spec.node.map(NodeId) else {
+            return match self.cache {
+                Some(cache) => self.driver.alloc(cache),
+                None => self.driver.kmalloc(self.spec.object_bytes),
+            };
+        };
+        let object = match self.cache {
+            Some(cache) => self.driver.alloc_node(cache, node),
+            None => self.driver.kmalloc_node(self.spec.object_bytes, node),
+        }?;
+        if self.driver.node_of(&object) != Some(node) {
+            self.elsewhere.set(self.elsewhere.get() + 1);
         }
+        Some(object)
     }
 
     fn free(&self, object: ObjectRef<'h>, allocated_on: CpuId) {
@@ -216,7 +242,11 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             seed: self.spec.setup.seed,
             within_ns: SKEW_NS,
         };
-        let phase = Phase::run(&of, body);
+        // CPUs beyond those that were asked for are there, and idle.
+        let phase = Phase::run(&of, |cpu| match cpu.0 < self.spec.cpus {
+            true => body(cpu),
+            false => Ok(()),
+        });
         let slab_pages = self.driver.slab_pages();
         let peak = self.peak_slab_pages.get().max(slab_pages);
         self.peak_slab_pages.set(peak);

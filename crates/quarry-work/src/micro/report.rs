@@ -28,6 +28,8 @@ pub struct MicroReport {
     pub kmalloc: bool,
     /// Objects per call; 1 except for `bulk`.
     pub bulk: u32,
+    /// Node that the objects were asked of; null for that of the CPU.
+    pub node: Option<u32>,
     /// Bytes of a page.
     pub page_size: u64,
     /// Objects that were allocated and freed.
@@ -40,6 +42,8 @@ pub struct MicroReport {
     pub free: Option<PhaseReport>,
     /// Nanoseconds that an object's allocation and free take together.
     pub object_ns: f64,
+    /// Part of the objects that came from other nodes than the one they were asked of, from 0 to 1; null if no node was asked.
+    pub other_node: Option<f64>,
     /// Most bytes of pages that were slabs at once.
     pub peak_slab_bytes: u64,
     /// Bytes of pages that are slabs at the end, when all objects are freed.
@@ -53,6 +57,14 @@ pub struct MicroReport {
     pub spent: TimeCounters,
 }
 
+/// Memory of a run.
+pub(super) struct Memory {
+    /// Most pages that were slabs, and those at the end.
+    pub(super) slab_pages: [u64; 2],
+    /// Objects that came from other nodes than the one they were asked of.
+    pub(super) elsewhere: u64,
+}
+
 impl MicroReport {
     pub(super) fn of(
         design: &'static str,
@@ -60,7 +72,7 @@ impl MicroReport {
         allocs: &Phase,
         frees: &Phase,
         all: TimeCounters,
-        slab_pages: [u64; 2],
+        memory: &Memory,
     ) -> Self {
         let bulk = match spec.pattern {
             Pattern::Bulk => spec.bulk,
@@ -78,7 +90,7 @@ impl MicroReport {
         let alloc = allocs.report(objects, ghz);
         let free = apart.then(|| frees.report(objects, ghz));
         let [peak_slab_bytes, final_slab_bytes] =
-            slab_pages.map(|pages| pages * spec.setup.page_bytes);
+            memory.slab_pages.map(|pages| pages * spec.setup.page_bytes);
         Self {
             design,
             era: spec.setup.era.name(),
@@ -88,12 +100,14 @@ impl MicroReport {
             object_bytes: spec.object_bytes,
             kmalloc: spec.kmalloc,
             bulk,
+            node: spec.node,
             page_size: spec.setup.page_bytes,
             objects,
             seed: spec.setup.seed,
             alloc,
             free,
             object_ns: alloc.ns + free.map_or(0.0, |free| free.ns),
+            other_node: spec.node.map(|_| memory.elsewhere as f64 / objects as f64),
             peak_slab_bytes,
             final_slab_bytes,
             per_second: PhaseReport::in_turn([Some(alloc), free].into_iter().flatten()),

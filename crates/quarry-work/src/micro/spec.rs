@@ -7,6 +7,7 @@ use quarry_sim::Config;
 
 use super::report::MicroReport;
 use crate::error::WorkError;
+use crate::nodes::{self, NodeFree};
 use crate::setup::Setup;
 
 /// Pattern of the CPUs' calls (see the [module](super)).
@@ -60,6 +61,10 @@ pub struct MicroSpec {
     pub cpus: u32,
     /// Rounds that are counted.
     pub rounds: u32,
+    /// Node that the objects are to be of; `None` is the running CPU's.
+    pub node: Option<u32>,
+    /// Memory of nodes that is free; of others all is.
+    pub node_free: Vec<NodeFree>,
     /// The kernel and the machine.
     pub setup: Setup,
 }
@@ -86,6 +91,8 @@ impl MicroSpec {
             bulk: 16,
             cpus: 1,
             rounds: 3,
+            node: None,
+            node_free: Vec::new(),
             setup,
         }
     }
@@ -110,10 +117,12 @@ impl MicroSpec {
     #[must_use]
     pub fn label(&self) -> String {
         format!(
-            "{}, {}{} bytes, era {}, {} CPUs of {}",
+            "{}, {}{} bytes{}, era {}, {} CPUs of {}",
             self.pattern.name(),
             if self.kmalloc { "kmalloc of " } else { "" },
             self.object_bytes,
+            self.node
+                .map_or_else(String::new, |node| format!(" of node {node}")),
             self.setup.era,
             self.cpus,
             self.setup.machine.name
@@ -154,6 +163,22 @@ impl MicroSpec {
             let name = self.pattern.name();
             return refuse(format!("cpus must be at least 2 for {name}"));
         }
-        self.setup.config(self.cpus)
+        if self.pattern == Pattern::Bulk && self.node.is_some() {
+            let message =
+                "bulk with node: kernels have no bulk call for a node; leave out one of both";
+            return refuse(message.to_string());
+        }
+        // A node has CPUs: where nodes are named, the machine is there as a whole.
+        let cpus = match self.node.is_some() || !self.node_free.is_empty() {
+            true => self.cpus.max(self.setup.machine.topology.all_cpus()),
+            false => self.cpus,
+        };
+        let config = self.setup.config(cpus)?;
+        let machine = &self.setup.machine.name;
+        if let Some(node) = self.node {
+            nodes::check("node", node, machine, &config)?;
+        }
+        NodeFree::check(&self.node_free, machine, &config)?;
+        Ok(config)
     }
 }

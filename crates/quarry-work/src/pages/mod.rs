@@ -6,8 +6,14 @@
 //! * A fault enters the kernel, allocates a movable page and fills it with zeros.
 //! * The unmapping enters the kernel once and frees all pages, in the order of their addresses.
 //!
-//! What a kernel does besides (page tables, reverse maps, the list of pages that may be reclaimed, accounting) is left
-//! out. So the share of the zone lock is that of a kernel whose other locks cost nothing.
+//! What a kernel does besides (page tables, reverse maps, accounting) is left out. So are the lists of pages that may be
+//! reclaimed, unless they are asked for (`lru.rs`). The share of the zone lock is that of a kernel whose other locks cost nothing.
+//!
+//! # Moves
+//!
+//! Processes may move: one more than there are CPUs waits for one. After some pages that it touched or freed, a process waits
+//! behind all others, and its CPU takes the one that has waited longest. So pages are freed on other CPUs than they were
+//! allocated on.
 //!
 //! # Out of step
 //!
@@ -16,17 +22,23 @@
 //! moment within such a time. Counting begins when all have ended another round, and ends when all have ended the rounds that
 //! are asked for (`window.rs`): all of them fault and free all the time.
 
+mod lru;
+mod process;
 mod report;
 mod spec;
 #[cfg(test)]
 mod tests;
 mod window;
 
-pub use report::{HalfReport, PagesReport, ZoneLock};
+pub use report::{HalfReport, LockReport, PagesReport};
 pub use spec::PagesSpec;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use quarry_core::design::Design;
-use quarry_core::machine::{Accounting as _, Work};
+use quarry_core::machine::{Accounting as _, CpuId, Work};
 use quarry_core::page::MigrateType;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
@@ -34,6 +46,8 @@ use quarry_sim::driver::{Driver, drive};
 
 use crate::error::{WorkError, of_run};
 use crate::phase::{NoMemory, Of, Phase, SKEW_NS};
+use lru::{Held, Lru};
+use process::Process;
 use window::Window;
 
 /// Runs the processes.
@@ -53,7 +67,10 @@ fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.setup.era, spec.setup.tuning.boot, |driver| {
         spec.setup.tuning.set_pages(driver)?;
-        Processes { spec, driver }.run()
+        let driver = &*driver;
+        let lru = spec.lru.then(|| Lru::new(driver, &spec.setup));
+        let lru = lru.transpose()?;
+        Processes { spec, driver, lru }.run()
     });
     of_run(ran, || spec.label())
 }
@@ -62,9 +79,11 @@ fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 struct Processes<'a, 'h, D: Design> {
     spec: &'a PagesSpec,
     driver: &'a Driver<'h, D>,
+    /// Lists for reclaim, if they are not left out.
+    lru: Option<Lru<'a, 'h, D>>,
 }
 
-impl<D: Design> Processes<'_, '_, D> {
+impl<'h, D: Design> Processes<'_, 'h, D> {
     fn run(&self) -> Result<PagesReport, WorkError> {
         let machine = self.driver.machine();
         let of = |within_ns| Of {
@@ -73,12 +92,33 @@ impl<D: Design> Processes<'_, '_, D> {
             seed: self.spec.setup.seed,
             within_ns,
         };
-        let window = Window::new(machine, self.spec.processes, self.spec.rounds);
-        let in_step = Phase::run(&of(SKEW_NS), |_| self.round(&window))?;
+        let all = self.spec.all_processes();
+        let window = Window::new(machine, all, self.spec.rounds);
+        let new = |number| Process::new(number, self.spec.move_every, self.spec.setup.seed);
+        let in_step = Phase::run(&of(SKEW_NS), |cpu| {
+            let mut process = new(cpu.0);
+            while !self.step(&window, cpu, &mut process)? {}
+            Ok(())
+        })?;
+        // Others wait for a CPU, the one that has waited longest first.
+        let waiting = RefCell::new(VecDeque::new());
+        waiting
+            .borrow_mut()
+            .extend((self.spec.processes..all).map(new));
         Phase::run(&of(in_step.slowest_ns()), |cpu| {
-            while !window.is_over() {
-                self.round(&window)?;
-                window.round_ends(cpu);
+            let mut process = new(cpu.0);
+            while !(window.is_over() && process.pages.is_empty()) {
+                if self.step(&window, cpu, &mut process)? {
+                    window.round_ends(process.number);
+                }
+                if process.moves() && !window.is_over() {
+                    machine.work(Work::Switch);
+                    machine.take_turn();
+                    let mut waiting = waiting.borrow_mut();
+                    if let Some(next) = waiting.pop_front() {
+                        waiting.push_back(std::mem::replace(&mut process, next));
+                    }
+                }
             }
             Ok(())
         })?;
@@ -86,29 +126,68 @@ impl<D: Design> Processes<'_, '_, D> {
         Ok(PagesReport::of(self.spec, &window.counted(), all))
     }
 
-    /// A process maps its memory, touches all of it, and unmaps it. Once all has been counted, it touches no more.
-    fn round(&self, window: &Window<'_>) -> Result<(), NoMemory> {
+    /// A process touches a page of its memory, or frees one if it has touched all. Once all has been counted, it touches no
+    /// more. True at the end of its round.
+    fn step(
+        &self,
+        window: &Window<'_>,
+        cpu: CpuId,
+        process: &mut Process<'h>,
+    ) -> Result<bool, NoMemory> {
         let machine = self.driver.machine();
-        let mut pages = Vec::with_capacity(self.spec.pages as usize);
-        while pages.len() < self.spec.pages as usize && !window.is_over() {
+        let touched = process.pages.len() == self.spec.pages as usize || window.is_over();
+        if process.unmapped.is_none() && !touched {
             let page = window.fault(|| {
                 machine.work(Work::Syscall);
                 let page = self.driver.alloc_pages(0, MigrateType::Movable)?;
                 self.driver.zero_pages(&page);
+                let page = Held::new(page);
+                if let Some(lru) = &self.lru {
+                    lru.add(cpu, &page);
+                }
                 Some(page)
             });
-            pages.push(page.ok_or(NoMemory)?);
+            process.pages.push_back((page.ok_or(NoMemory)?, cpu));
+            return Ok(false);
         }
-        let mut enters = true;
-        for page in pages {
-            window.free(|| {
-                if std::mem::take(&mut enters) {
+        let unmapped = process.unmapped.get_or_insert(0);
+        let at = std::mem::replace(unmapped, *unmapped + 1);
+        if let Some(&(_, from)) = process.pages.front() {
+            window.free(from != cpu, || {
+                if at == 0 {
                     machine.work(Work::Syscall);
                 }
-                let freed = self.driver.free_pages(page);
-                debug_assert!(freed.is_ok(), "the page was the process's: {freed:?}");
+                self.free(cpu, at, &mut process.pages);
             });
         }
-        Ok(())
+        let ends = process.pages.is_empty();
+        if ends {
+            process.unmapped = None;
+        }
+        Ok(ends)
+    }
+
+    /// Frees the first of a process's pages, the one at a place of the unmapping.
+    fn free(&self, cpu: CpuId, at: usize, pages: &mut VecDeque<(Rc<Held<'h>>, CpuId)>) {
+        if let Some(lru) = &self.lru {
+            if at == 0 {
+                lru.drain(cpu);
+            }
+            if at.is_multiple_of(lru.batch[1]) {
+                let batch = pages.iter().take(lru.batch[1]);
+                let own = batch.filter(|(page, _)| Rc::strong_count(page) == 1);
+                let own: Vec<&Held<'h>> = own.map(|(page, _)| page.as_ref()).collect();
+                lru.remove(&own);
+            }
+        }
+        // A page that another CPU's batch has as well is that CPU's to free.
+        let Some(Ok(page)) = pages.pop_front().map(|(page, _)| Rc::try_unwrap(page)) else {
+            return;
+        };
+        if let Some(lru) = &self.lru {
+            lru.remove(&[&page]);
+        }
+        let freed = self.driver.free_pages(page.into_block());
+        debug_assert!(freed.is_ok(), "the page was the process's: {freed:?}");
     }
 }

@@ -8,11 +8,10 @@ fn spec(processes: u32, era: Era) -> PagesSpec {
     PagesSpec {
         processes,
         pages: 512,
-        rounds: 1,
-        setup: Setup {
+        ..PagesSpec::new(Setup {
             memory_bytes: 1 << 30,
             ..Setup::new(era, Machine::bundled("haswell-ep-2x12").unwrap())
-        },
+        })
     }
 }
 
@@ -83,6 +82,71 @@ fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
     assert!(last.hold_ns < after.hold_ns, "{last:?} {after:?}");
 }
 
+/// Processes that move, with more pages than lists keep.
+fn moving(era: Era, every: Option<u32>) -> PagesReport {
+    let spec = PagesSpec {
+        pages: 1024,
+        move_every: every,
+        ..spec(4, era)
+    };
+    run(&spec).unwrap()
+}
+
+#[test]
+fn processes_that_move_free_pages_of_other_cpus() {
+    let [stay, moves] = [None, Some(256)].map(|every| moving(Era::V6_18, every));
+    assert_eq!((stay.other_cpu, stay.move_every), (0.0, None));
+    // 4 CPUs: three of four pages are of others after several moves.
+    assert!((0.5..0.9).contains(&moves.other_cpu), "{moves:?}");
+    assert!(moves.free.ns > stay.free.ns, "{moves:?} {stay:?}");
+    let rare = moving(Era::V6_18, Some(2048));
+    assert!(rare.other_cpu < moves.other_cpu, "{rare:?}");
+}
+
+#[test]
+fn tuned_lists_take_the_zone_lock_less_where_processes_move() {
+    let taken = |era| {
+        let report = moving(era, Some(256));
+        report.fault_lock.taken + report.free_lock.taken
+    };
+    let [before, tuned] = [Era::V6_6, Era::V6_7].map(taken);
+    assert!(tuned < 0.5 * before, "{tuned} {before}");
+}
+
+#[test]
+fn lists_for_reclaim_have_a_lock_that_is_taken_for_batches() {
+    let with = |era| {
+        let spec = PagesSpec {
+            pages: 1550,
+            lru: true,
+            ..spec(1, era)
+        };
+        run(&spec).unwrap()
+    };
+    for (era, [add, remove]) in [
+        (Era::V3_18, [14.0, 14.0]),
+        (Era::V4_15, [15.0, 32.0]),
+        (Era::V6_18, [31.0, 31.0]),
+    ] {
+        let report = with(era);
+        let taken = [report.fault_lru, report.free_lru].map(|lock| 1.0 / lock.unwrap().taken);
+        // The last batches are not full, and the unmapping puts one on the list.
+        assert!((taken[0] / add - 1.0).abs() < 0.05, "{era} {taken:?}");
+        assert!((taken[1] / remove - 1.0).abs() < 0.05, "{era} {taken:?}");
+        assert_eq!(report.lru_wait, Some(0.0));
+    }
+    let [without, many] = [false, true].map(|lru| {
+        let spec = PagesSpec {
+            lru,
+            ..spec(8, Era::V6_18)
+        };
+        run(&spec).unwrap()
+    });
+    assert_eq!((without.lru_wait, without.fault_lru), (None, None));
+    assert!(many.lru_wait.unwrap() > 0.05, "{many:?}");
+    assert!(many.per_second < without.per_second);
+}
+
 #[test]
 fn what_the_time_went_into_adds_up_to_it() {
     let report = run(&spec(4, Era::V6_18)).unwrap();
@@ -100,6 +164,12 @@ fn what_the_time_went_into_adds_up_to_it() {
 fn the_same_seed_gives_the_same_report() {
     let once = run(&spec(4, Era::V2_6_24)).unwrap();
     assert_eq!(run(&spec(4, Era::V2_6_24)).unwrap(), once);
+    let all = PagesSpec {
+        move_every: Some(64),
+        lru: true,
+        ..spec(4, Era::V6_18)
+    };
+    assert_eq!(run(&all).unwrap(), run(&all).unwrap());
 }
 
 #[test]
@@ -116,6 +186,10 @@ fn what_cannot_be_is_refused() {
         memory.ends_with("need 4194304 bytes of the machine's 1048576"),
         "{memory}"
     );
+    let never = refused(|spec| spec.move_every = Some(0));
+    assert_eq!(never, "move-every must be at least 1");
+    let alone = refused(|spec| (spec.processes, spec.move_every) = (1, Some(8)));
+    assert!(alone.starts_with("processes must be at least 2 with move-every"));
     let cpus = refused(|spec| spec.processes = 97);
     assert!(
         cpus.contains("97 CPUs on haswell-ep-2x12: take 1 to 96; "),

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use quarry_core::machine::{CpuId, LockClass};
+use quarry_core::machine::LockClass;
 use quarry_sim::VirtualMachine;
 use quarry_sim::time::{LockTimes, TimeCounters};
 
@@ -14,6 +14,10 @@ pub(super) struct Half {
     pub(super) ps: u64,
     /// The zone lock in it.
     pub(super) lock: LockTimes,
+    /// The lock of the lists for reclaim in it.
+    pub(super) lru: LockTimes,
+    /// Pages that were allocated on another CPU.
+    pub(super) elsewhere: u64,
 }
 
 /// Counts of the part that was counted.
@@ -57,10 +61,10 @@ impl<'a> Window<'a> {
     }
 
     /// A process has ended a round.
-    pub(super) fn round_ends(&self, CpuId(cpu): CpuId) {
+    pub(super) fn round_ends(&self, process: u32) {
         // Others see it: those that have not come so far go first.
         self.machine.take_turn();
-        let own = &self.ended[cpu as usize];
+        let own = &self.ended[process as usize];
         own.set(own.get() + 1);
         let is_open = self.opened.borrow().is_some();
         let rounds = if is_open { self.rounds } else { 1 };
@@ -83,23 +87,29 @@ impl<'a> Window<'a> {
 
     /// Faults a page in on the running CPU.
     pub(super) fn fault<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.count(0, f)
+        self.count(0, false, f)
     }
 
-    /// Frees a page on the running CPU.
-    pub(super) fn free<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.count(1, f)
+    /// Frees a page on the running CPU, which another one may have allocated.
+    pub(super) fn free<R>(&self, elsewhere: bool, f: impl FnOnce() -> R) -> R {
+        self.count(1, elsewhere, f)
     }
 
-    fn count<R>(&self, half: usize, f: impl FnOnce() -> R) -> R {
-        let lock = || self.machine.own_lock_times(LockClass::Zone);
-        let (began_ps, before) = (self.machine.clock_ps(), lock());
+    fn count<R>(&self, half: usize, elsewhere: bool, f: impl FnOnce() -> R) -> R {
+        let locks = || {
+            let classes = [LockClass::Zone, LockClass::Lru];
+            classes.map(|class| self.machine.own_lock_times(class))
+        };
+        let (began_ps, before) = (self.machine.clock_ps(), locks());
         let result = f();
         if self.opened.borrow().is_some() && !self.is_over() {
             let half = &mut *self.halves[half].borrow_mut();
             half.pages += 1;
             half.ps += self.machine.clock_ps() - began_ps;
-            half.lock.add(&lock().since(&before));
+            half.elsewhere += u64::from(elsewhere);
+            let after = locks();
+            half.lock.add(&after[0].since(&before[0]));
+            half.lru.add(&after[1].since(&before[1]));
         }
         result
     }

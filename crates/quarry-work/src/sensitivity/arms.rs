@@ -1,6 +1,6 @@
 //! The arms of a study, and running them.
 
-use quarry_core::machine::Work;
+use quarry_core::machine::{LockClass, Work};
 use quarry_machines::{Draw, Key, Machine};
 use quarry_sim::Rng;
 use quarry_sim::time::TimeCounters;
@@ -220,6 +220,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::Switch => work(Work::Switch),
         Key::Syscall => work(Work::Syscall),
         Key::MicroCall => spent.outside_ps > 0,
+        Key::LruPage => spent.locks[LockClass::Lru as usize].taken > 0,
         // No message without a call, and nothing counts it apart.
         Key::UnixMessage | Key::TcpSegment => work(Work::Syscall),
         // Nothing counts these apart.

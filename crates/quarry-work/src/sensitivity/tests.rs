@@ -181,16 +181,14 @@ fn an_order_is_a_claim_for_each_two_neighbours() {
 fn spec(era: Era) -> MicroSpec {
     MicroSpec {
         pattern: Pattern::Cross,
-        object_bytes: 256,
-        kmalloc: false,
         count: 100,
         bulk: 1,
         cpus: 4,
         rounds: 1,
-        setup: Setup {
+        ..MicroSpec::new(Setup {
             memory_bytes: 1 << 28,
             ..Setup::new(era, machine())
-        },
+        })
     }
 }
 

@@ -348,8 +348,9 @@ impl Outcome {
 
 /// A value of each class of locks, by name.
 fn by_class<T>(spent: &TimeCounters, of: impl Fn(&LockTimes) -> T) -> Vec<(&'static str, T)> {
-    let classes = LockClass::ALL.iter().map(|(_, name)| *name);
-    classes.zip(spent.locks.iter().map(of)).collect()
+    let classes = LockClass::ALL.iter().zip(spent.locks.iter().map(of));
+    let own = classes.filter(|((class, _), _)| class.is_allocators());
+    own.map(|((_, name), value)| (*name, value)).collect()
 }
 
 fn mean_ns(ps: u64, count: u64) -> f64 {
