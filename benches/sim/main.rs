@@ -118,10 +118,10 @@ fn pages(processes: u32) -> Ran {
         processes,
         pages: 4096,
         rounds: 3,
-        setup: Setup {
+        ..PagesSpec::new(Setup {
             memory_bytes: 16 << 30,
             ..Setup::new(Era::V6_18, machine("milan-2x64"))
-        },
+        })
     };
     let began = cpu_seconds();
     let report = pages::run(&spec).expect("room for all pages");

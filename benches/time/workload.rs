@@ -103,10 +103,10 @@ impl Workload {
             bulk: BULK,
             cpus: self.cpus as u32,
             rounds: 5,
-            setup: Setup {
+            ..MicroSpec::new(Setup {
                 memory_bytes: MEMORY_BYTES,
                 ..Setup::new(era, machine.clone())
-            },
+            })
         };
         let report = match self.of {
             Of::Slub(pattern) => micro::run::<Slub>(&spec(pattern, Era::V6_18)),
@@ -125,10 +125,10 @@ impl Workload {
             processes: self.cpus as u32,
             pages: PAGES,
             rounds: 5,
-            setup: Setup {
+            ..PagesSpec::new(Setup {
                 memory_bytes: MEMORY_BYTES,
                 ..Setup::new(Era::V6_18, machine.clone())
-            },
+            })
         });
         let report = report.expect("a run of this machine");
         ([report.fault.ns, report.free.ns], report.causes)
