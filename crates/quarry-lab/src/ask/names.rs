@@ -485,7 +485,7 @@ mod tests {
         );
         assert_eq!(
             order("run micro"),
-            "machine memory design page_size cpus pattern size kmalloc count bulk rounds draw seed set"
+            "machine memory design page_size cpus pattern size kmalloc count bulk rounds node node_free draw seed set"
         );
     }
 }
