@@ -2,8 +2,10 @@
 
 use quarry_trace::TraceMeta;
 use quarry_view::units::{bytes, count};
+use quarry_view::value::at;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 /// A recording.
 #[derive(JsonSchema, Serialize)]
@@ -110,6 +112,13 @@ impl Orphans {
             page_order_mismatches: orphans.page_order_mismatches,
         }
     }
+}
+
+/// Words of the column *peak alive*, from a recording's JSON.
+pub(crate) fn peak_alive(of: &Value) -> String {
+    let [objects, asked, blocks] = ["objects", "bytes", "page_blocks"]
+        .map(|kind| at(of, &format!("peak_live_{kind}")).as_u64());
+    alive(objects, asked, blocks)
 }
 
 /// Objects, with the bytes that they asked for, and page blocks that are alive; what is not known is left out.

@@ -6,7 +6,7 @@ use quarry_view::value::{at, list, number, text};
 use quarry_view::{Doc, Section, Spec, View, column};
 use serde_json::{Value, json};
 
-use crate::commands::trace_info::alive;
+use crate::commands::trace_info::{alive, peak_alive};
 
 /// Tables of an import.
 pub(crate) const TABLES: [Spec; 2] = [FACTS, EVENTS];
@@ -48,15 +48,7 @@ const FACTS: Spec = Spec {
                 "peak_live_objects peak_live_bytes peak_live_page_blocks",
                 Text,
             )
-            .worded(|of| {
-                let [objects, asked, blocks] = [
-                    "peak_live_objects",
-                    "peak_live_bytes",
-                    "peak_live_page_blocks",
-                ]
-                .map(|path| at(of, path).as_u64());
-                alive(objects, asked, blocks)
-            }),
+            .worded(peak_alive),
             column("size", "bytes_out bytes_per_event", Text).worded(|of| {
                 let per_event = number(of, "bytes_per_event").unwrap_or(0.0);
                 let all = bytes(whole(of, "bytes_out"));

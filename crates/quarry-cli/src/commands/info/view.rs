@@ -6,7 +6,7 @@ use quarry_view::value::{at, list, merged, number, text};
 use quarry_view::{Column, Doc, Section, Spec, View, column, grouped};
 use serde_json::{Value, json};
 
-use crate::commands::trace_info::alive;
+use crate::commands::trace_info::{alive, peak_alive};
 
 /// Tables of an input.
 pub(crate) const TABLES: [Spec; 7] = [FACTS, EVENTS, PROCESSES, SITES, CACHES, FLAGS, SLABS];
@@ -57,17 +57,7 @@ const FACTS: Spec = Spec {
             .about(
                 "Allocated in the recording, the recorder's own with them: each at its own peak. `callers` counts the load's.",
             )
-            .worded(|of| {
-                of_trace(of, |of| {
-                    let [objects, asked, blocks] = [
-                        "peak_live_objects",
-                        "peak_live_bytes",
-                        "peak_live_page_blocks",
-                    ]
-                    .map(|path| at(of, path).as_u64());
-                    alive(objects, asked, blocks)
-                })
-            })
+            .worded(|of| of_trace(of, peak_alive))
             .rare(),
             column("unmatched", "trace.orphans_by_kind", Text)
                 .worded(|of| of_trace(of, unmatched))
