@@ -1,4 +1,4 @@
-//! Lists of pages for reclaim, as far as their lock goes: one list a node, behind one lock.
+//! The lock of the lists of pages for reclaim: one list a node, behind one lock.
 //!
 //! * A CPU keeps pages that are new in a batch, with a reference to each. A full batch goes on the list under one hold of the lock.
 //! * An unmapping puts its CPU's batch on the list, then takes its own pages off in batches, and frees them. A page that is in

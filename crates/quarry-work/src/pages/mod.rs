@@ -6,7 +6,7 @@
 //! * A fault enters the kernel, allocates a movable page and fills it with zeros.
 //! * The unmapping enters the kernel once and frees all pages, in the order of their addresses.
 //!
-//! What a kernel does besides (page tables, reverse maps, accounting) is left out. So are the lists of pages that may be
+//! Page tables, reverse maps and the kernel's accounting are left out. So are the lists of pages that may be
 //! reclaimed, unless they are asked for (`lru.rs`). The share of the zone lock is that of a kernel whose other locks cost nothing.
 //!
 //! # Moves

@@ -61,7 +61,7 @@ impl Zones {
             let zone = make(at)?;
             // SAFETY: the block has room for `count` of them.
             let place = unsafe { first.add(at) };
-            // SAFETY: as above; the block is aligned, and this call's alone.
+            // SAFETY: the place is in the block, which is aligned, and this call's alone.
             unsafe { place.write(zone) };
         }
         Some(Self { first, count })
