@@ -9,7 +9,7 @@ use crate::design::{
     Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
 };
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
-use crate::page::Pfn;
+use crate::page::{Page, Pfn};
 use crate::rest::Rest;
 use crate::slabs::{self, ObjectSet, cpus, slabs, slabs_from};
 use crate::stats::{Stat, Stats};
@@ -42,24 +42,21 @@ impl Show for Slub {
         }
         let map = env.map();
         (usage.cpu_slabs, usage.cpu_partial_slabs) = self.mark(env);
-        // The walk ends with the last slab: behind it are the pages of all other caches.
-        for slab in slabs(env).take(usage.slabs as usize) {
+        let (mut uncounted, mut marks) = (usage.slabs, usage.cpu_slabs);
+        for slab in slabs(env) {
             let page = map.page(slab);
-            let order = page.order() as usize;
-            usage.slabs_by_order[order] += 1;
-            usage.pages += 1 << order;
-            let word = SlabWord::peek(page);
-            if page.on_list() {
-                // Saturating: on a busy cache the pages may have become another slab meanwhile.
-                let objects = page.objects.load(Ordering::Relaxed);
-                free_on_nodes += u64::from(objects.saturating_sub(word.inuse));
+            let on_cpu = Self::unmark(page);
+            // Saturating: on a busy cache another walk may have set it.
+            marks = marks.saturating_sub(u64::from(on_cpu));
+            if uncounted > 0 {
+                uncounted -= 1;
+                Self::count(page, on_cpu, &mut usage, &mut free_on_nodes);
             }
-            if word.first != 0 && word.inuse > 0 && Self::marked(env, slab).is_none() {
-                usage.partial_slabs += 1;
-                usage.one_object_slabs += u64::from(word.inuse == 1);
+            // Behind the last slab are the pages of all other caches.
+            if uncounted == 0 && marks == 0 {
+                break;
             }
         }
-        self.unmark(env);
         usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free_on_nodes);
@@ -203,8 +200,8 @@ impl Slots for Slub {
 }
 
 impl Slub {
-    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
-    /// many CPU slabs there are, and how many slabs on cpu partial lists.
+    /// Marks every CPU slab's descriptor, until [`Slub::unmark`]. Returns how many CPU slabs there are, and how many slabs on
+    /// CPUs' partial lists.
     fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
         let (mut cpu_slabs, mut partial) = (0, 0);
         for cpu in cpus(env) {
@@ -212,23 +209,37 @@ impl Slub {
                 partial += u64::from(state.partial_slabs);
                 if let Some(slab) = state.slab() {
                     cpu_slabs += 1;
-                    let page = env.map().page(slab);
-                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
+                    env.map().page(slab).private2.store(1, Ordering::Relaxed);
                 }
             });
         }
         (cpu_slabs, partial)
     }
 
-    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
-        for slab in slabs(env) {
-            env.map().page(slab).private2.store(0, Ordering::Relaxed);
+    /// Takes the mark of a slab; true if it had one.
+    fn unmark(page: &Page) -> bool {
+        let marked = page.private2.load(Ordering::Relaxed) != 0;
+        if marked {
+            page.private2.store(0, Ordering::Relaxed);
         }
+        marked
     }
 
-    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
-        let mark = env.map().page(slab).private2.load(Ordering::Relaxed);
-        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
+    /// Adds a slab to the use of its cache.
+    fn count(page: &Page, on_cpu: bool, usage: &mut Usage, free_on_nodes: &mut u64) {
+        let order = page.order() as usize;
+        usage.slabs_by_order[order] += 1;
+        usage.pages += 1 << order;
+        let word = SlabWord::peek(page);
+        if page.on_list() {
+            // Saturating: on a busy cache the pages may have become another slab meanwhile.
+            let objects = page.objects.load(Ordering::Relaxed);
+            *free_on_nodes += u64::from(objects.saturating_sub(word.inuse));
+        }
+        if word.first != 0 && word.inuse > 0 && !on_cpu {
+            usage.partial_slabs += 1;
+            usage.one_object_slabs += u64::from(word.inuse == 1);
+        }
     }
 
     /// Puts the objects of a list into a set. The cache is at rest and the lock of the slab's node held.
