@@ -3,7 +3,8 @@
 //! * A CPU keeps pages that are new in a batch, with a reference to each. A full batch goes on the list under one hold of the lock.
 //! * An unmapping puts its CPU's batch on the list, then takes its own pages off in batches, and frees them. A page that is in
 //!   another CPU's batch is freed when that batch goes on the list, by that CPU.
-//! * The list is one of descriptors: a page that joins it, or leaves, changes those of its neighbours.
+//! * The list is one of descriptors: a page that joins it, or leaves, changes those of its neighbours. Before that the unmapping
+//!   changes them all without the lock, so they are near then.
 //!
 //! A memory group has lists of its own from 5.11 on. All processes here are of one.
 
@@ -19,6 +20,10 @@ use quarry_sim::driver::{Driver, PageRef};
 
 use crate::error::WorkError;
 use crate::setup::Setup;
+
+/// Pages that an unmapping counts as mapped no more before it takes the first of them off its list: 19 pages of 510
+/// addresses (from memory).
+pub(super) const UNMAPPED: usize = 19 * 510;
 
 /// A page that a process or a batch has a reference to.
 pub(super) struct Held<'h> {
@@ -137,6 +142,14 @@ impl<'a, 'h, D: Design> Lru<'a, 'h, D> {
                 let freed = self.driver.free_pages(page.into_block());
                 debug_assert!(freed.is_ok(), "the page was the batch's: {freed:?}");
             }
+        }
+    }
+
+    /// A page is mapped no more: a counter in its descriptor, which other processes of the page would share, goes down.
+    pub(super) fn unmap(&self, page: &Held<'h>) {
+        if let Some((descriptor, _)) = self.driver.descriptor(&page.block) {
+            let machine = self.driver.machine();
+            machine.use_memory(descriptor, 16, Access::Atomic);
         }
     }
 

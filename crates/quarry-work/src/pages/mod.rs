@@ -173,6 +173,10 @@ impl<'h, D: Design> Processes<'_, 'h, D> {
             if at == 0 {
                 lru.drain(cpu);
             }
+            if at.is_multiple_of(lru::UNMAPPED) {
+                let unmapped = pages.iter().take(lru::UNMAPPED);
+                unmapped.for_each(|(page, _)| lru.unmap(page));
+            }
             if at.is_multiple_of(lru.batch[1]) {
                 let batch = pages.iter().take(lru.batch[1]);
                 let own = batch.filter(|(page, _)| Rc::strong_count(page) == 1);
