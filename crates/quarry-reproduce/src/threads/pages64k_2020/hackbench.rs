@@ -18,7 +18,7 @@ const MACHINE: &str = "power9-16";
 pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
     let mut all = Vec::new();
     let (groups, loops) = match mode {
-        Mode::Quick => (4, 100),
+        Mode::Quick => (4, 60),
         Mode::Full => (20, 50),
     };
     let hackbench = Load::Hackbench(Hackbench {
