@@ -55,11 +55,12 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     for (driver, ..) in DRIVERS {
         for rings in RINGS {
             let packets = match (mode, driver) {
-                (Mode::Quick, _) => 15_000,
+                (Mode::Quick, "none") => 15_000,
+                (Mode::Quick, _) => 40_000,
                 // A page a packet: it takes this long until the pages that no CPU has touched are used up.
                 (Mode::Full, "none") => 200_000,
                 // These are at rest before, and a shorter run has less bandwidth.
-                (Mode::Full, _) => 100_000,
+                (Mode::Full, _) => 60_000,
             };
             let found = Arc::clone(&found);
             let run = move |setting: &Setting| receive(driver, rings, packets, setting, &found);
