@@ -71,7 +71,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         let runs = match mode {
             // 100 groups take a minute and a half a run.
             Mode::Quick => vec![(1, 300), (10, 50)],
-            Mode::Full => vec![(1, 1000), (10, 200), (100, 100)],
+            Mode::Full => vec![(1, 500), (10, 200), (100, 100)],
         };
         for (groups, loops) in runs {
             let messages = f64::from(400 * groups * loops);
