@@ -37,7 +37,7 @@ const DESIGNS: [(&str, &str, &str); 3] = [
     ("slub", "slub@2.6.35", "slub_s"),
     ("slubq", "slubq@2.6.35", "slubq_s"),
 ];
-/// The design of which no number of TCP_RR is published: nothing asks for its runs.
+/// The design without a published number of TCP_RR: no claim or table has its runs.
 const HACKBENCH_ALONE: &str = "slub";
 const GROUPS: [u32; 3] = [1, 10, 100];
 const PAIRS: [u32; 5] = [8, 24, 48, 72, 96];
