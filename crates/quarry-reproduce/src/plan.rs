@@ -19,8 +19,10 @@ use crate::setting::{Mode, Setting};
 use crate::spec::{ClaimSpec, is_missed, is_settled};
 use crate::threads::Thread;
 
-/// Draws in the first wave of arms. With the values, a seed and a state they are what a claim needs to fail.
+/// Draws among the first arms. With the values, a seed and a state they are what a claim needs to fail.
 const FIRST_DRAWS: usize = 6;
+/// Arms that run side by side before verdicts are looked for, at most: their runs keep a few cores busy.
+const WAVE_ARMS_MAX: usize = 4;
 
 /// Body of an experiment.
 type Body = Box<dyn Fn(&Setting) -> Result<Figures, ReproduceError> + Send + Sync>;
@@ -32,6 +34,8 @@ pub(crate) enum Arms {
     Values,
     /// That and other states of the heap: nothing else decides.
     States,
+    /// All but other states of the heap: it begins on none, so these would repeat the values.
+    Heapless,
     /// All.
     All,
 }
@@ -167,19 +171,20 @@ impl Plan {
         all
     }
 
-    /// The arms by number, in the order in which they run: the values alone, so that an interrupted plan has them; a seed, a
-    /// state and [`FIRST_DRAWS`] draws; then eight at a time.
+    /// The arms by number, in the order in which they run: the values alone, so that an interrupted plan has them; then
+    /// as many at a time as there are draws, to [`WAVE_ARMS_MAX`]: a seed, a state and [`FIRST_DRAWS`] draws first.
     fn waves(&self) -> Vec<Vec<usize>> {
         let [draws, seeds, states] = self.arms().map(|count| count as usize);
         let (first_state, first_draw) = (seeds + 1, seeds + states + 1);
         let all = seeds + states + draws;
-        let wave = (1..first_state).take(1);
-        let wave = wave.chain((first_state..first_draw).take(1));
-        let wave: Vec<usize> = wave.chain((first_draw..=all).take(FIRST_DRAWS)).collect();
-        let rest: Vec<usize> = (1..=all).filter(|arm| !wave.contains(arm)).collect();
-        let mut waves = vec![vec![0], wave];
-        waves.extend(rest.chunks(8).map(<[usize]>::to_vec));
-        waves
+        let first = (1..first_state).take(1);
+        let first = first.chain((first_state..first_draw).take(1));
+        let mut order: Vec<usize> = first.chain((first_draw..=all).take(FIRST_DRAWS)).collect();
+        let rest: Vec<usize> = (1..=all).filter(|arm| !order.contains(arm)).collect();
+        order.extend(rest);
+        let waves = order.chunks(draws.clamp(1, WAVE_ARMS_MAX));
+        let waves = waves.map(<[usize]>::to_vec);
+        [vec![0]].into_iter().chain(waves).collect()
     }
 
     /// The runs of some arms, the longest first, so that no thread is left alone with one. In all arms but that of the values only
@@ -196,6 +201,7 @@ impl Plan {
                         _ if !open[thread].contains(&it.name) => false,
                         Arms::Values => false,
                         Arms::States => of_states.contains(&arm),
+                        Arms::Heapless => !of_states.contains(&arm),
                         Arms::All => true,
                     };
                     if runs_in {
@@ -229,8 +235,9 @@ impl Plan {
                     .collect();
                 let experiments = self.experiments[thread].iter().enumerate();
                 // What runs in some arms only is too long, or of no time and load.
-                let wanted =
-                    experiments.filter(|(_, it)| it.arms == Arms::All && asked.contains(&it.name));
+                let wanted = experiments.filter(|(_, it)| {
+                    matches!(it.arms, Arms::All | Arms::Heapless) && asked.contains(&it.name)
+                });
                 runs.extend(wanted.map(|(experiment, _)| Run {
                     thread,
                     experiment,

@@ -7,7 +7,7 @@ use quarry_work::load::LoadSpec;
 /// Amount of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Short loads and few arms: under two minutes on two cores.
+    /// Short loads and few arms: under three minutes on two cores.
     Quick,
     /// Longer loads and 32 draws of all constants.
     Full,

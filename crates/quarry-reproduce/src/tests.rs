@@ -245,6 +245,38 @@ fn no_arm_runs_for_a_verdict_that_is_found() {
     );
 }
 
+/// An experiment that begins on no heap. Its figure is 10 and the seed.
+fn heapless(_: Mode) -> Vec<Experiment> {
+    vec![Experiment {
+        name: "a".to_string(),
+        design: None,
+        seconds: 1.0,
+        arms: Arms::Heapless,
+        run: Box::new(|setting| Ok(vec![("x".to_string(), 10.0 + setting.seed as f64)])),
+    }]
+}
+
+/// Runs of the full mode for claims about it.
+fn runs_without_heap(claims: fn() -> Vec<ClaimSpec>) -> usize {
+    let thread: &'static Thread = Box::leak(Box::new(Thread {
+        experiments: heapless,
+        claims,
+        ..THREAD
+    }));
+    let plan = Plan::new(vec![thread], Mode::Full, 1);
+    let stop = AtomicBool::new(false);
+    let results = plan.run(1, &mut Kept::nothing(), &stop, &|_| ()).unwrap();
+    results[0].runs()[0]
+}
+
+#[test]
+fn no_state_repeats_the_values_and_four_arms_may_decide() {
+    // One that holds needs all 40 arms but the four other states.
+    assert_eq!(runs_without_heap(|| vec![claims().remove(0)]), 36);
+    // The values, another seed and two draws; the fourth arm beside them is a state.
+    assert_eq!(runs_without_heap(|| vec![claims().remove(1)]), 4);
+}
+
 #[test]
 fn a_claim_is_due_in_the_arms_of_its_experiments() {
     let figures = || Some(vec![("x".to_string(), 11.0)]);

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Thread: tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, all.
     #[arg(value_name = "THREAD", default_value = "all")]
     thread: String,
-    /// Short loads and few draws of the constants: under two minutes on two cores.
+    /// Short loads and few draws of the constants: under three minutes on two cores.
     #[arg(long)]
     quick: bool,
     /// Keep results in a file, and take from it what was found before: an interrupted run goes on.
@@ -57,7 +57,7 @@ with other states of the heap; it fails if it is on one side of the range in all
 Runs end where the verdict is found: after nine on one side no other one helps.
 Loads begin on the heaps of real kernels that have run (quarry run --booted).
 Without --quick there are 32 draws, and single changes are tried of what does not
-hold: which one would make it hold. It takes about an hour of two cores.
+hold: which one would make it hold. It takes under 40 minutes of two cores.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;
