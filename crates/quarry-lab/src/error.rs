@@ -24,7 +24,7 @@ pub enum LabError {
     #[error(transparent)]
     Trace(Box<TraceError>),
     /// There is neither a file nor a bundled recording of this name.
-    #[error("{source}; bundled recordings are {bundled}")]
+    #[error("{source}; bundled recordings are {bundled}, without snapshots")]
     NoTrace {
         /// Names of the bundled recordings.
         bundled: String,
