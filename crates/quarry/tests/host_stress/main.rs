@@ -124,7 +124,7 @@ fn seconds() -> f64 {
     std::env::var("QUARRY_STRESS_SECONDS")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(if is_soak() { 1.5 } else { 0.6 })
+        .unwrap_or(if is_soak() { 1.5 } else { 0.3 })
 }
 
 fn is_soak() -> bool {

@@ -14,7 +14,7 @@ use quarry::kernel::pool::PoolParams;
 use quarry::{Frame, FrameBatch, Mode, PagePool, Slub};
 
 const CONSUMERS: usize = 3;
-const TIME: Duration = Duration::from_secs(4);
+const TIME: Duration = Duration::from_secs(2);
 
 /// A frame that a signal handler may drop: 0 free, 1 being filled, 2 full, 3 being emptied.
 struct Place(AtomicU8, UnsafeCell<MaybeUninit<Frame>>);
