@@ -57,16 +57,9 @@ pub(crate) fn fallback() -> Result<()> {
 /// fuzz targets for a while, the wheel of the source package, the aarch64 sequence under an emulator, and mutants of the
 /// protocol files.
 ///
-/// Three programs, the tests of snapshots and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
+/// Three programs, the tests of snapshots and the host's models read `QUARRY_SOAK`.
 pub(crate) fn soak() -> Result<()> {
-    let skip = [
-        "--skip",
-        "negative_control",
-        "--skip",
-        "endurance",
-        "--skip",
-        "footprint",
-    ];
+    let skip = ["--skip", "endurance", "--skip", "footprint"];
     let soak = [(SOAK, "1")];
     // First, optimised, and with its output: the numbers of operations and forks.
     let mut endurance = shell::cargo();

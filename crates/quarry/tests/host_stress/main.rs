@@ -243,11 +243,19 @@ fn must_be_seen_in_slots(fault: Fault, way: Way) {
     });
 }
 
+/// The same where slots go by concurrency ids, which differ from CPUs' numbers below the designs: a soak looks in all of them.
+fn must_be_seen_by_ids(fault: Fault) {
+    match is_soak() {
+        true => must_be_seen_in_slots(fault, Way::Ids),
+        false => must_be_seen::<Slub>(fault, Way::Ids),
+    }
+}
+
 #[test]
 fn negative_control_unprotected_slot() {
     must_be_seen_in_slots(Fault::Slot, Way::Fallback);
     must_be_seen_in_slots(Fault::Slot, Way::Auto);
-    must_be_seen_in_slots(Fault::Slot, Way::Ids);
+    must_be_seen_by_ids(Fault::Slot);
 }
 
 #[test]
@@ -258,5 +266,5 @@ fn negative_control_locks_do_not_exclude() {
 #[test]
 fn negative_control_remote_only_stores() {
     must_be_seen_in_slots(Fault::Remote, Way::Auto);
-    must_be_seen_in_slots(Fault::Remote, Way::Ids);
+    must_be_seen_by_ids(Fault::Remote);
 }
