@@ -134,6 +134,9 @@ fn lists_for_reclaim_have_a_lock_that_is_taken_for_batches() {
         assert!((taken[0] / add - 1.0).abs() < 0.05, "{era} {taken:?}");
         assert!((taken[1] / remove - 1.0).abs() < 0.05, "{era} {taken:?}");
         assert_eq!(report.lru_wait, Some(0.0));
+        // The unmapping had all descriptors: under the lock they are near, as those of new pages are.
+        let [add, remove] = [report.fault_lru, report.free_lru].map(|lock| lock.unwrap().hold_ns);
+        assert!(remove < 1.1 * add, "{era}: {add} and {remove} ns");
     }
     let [without, many] = [false, true].map(|lru| {
         let spec = PagesSpec {
