@@ -89,14 +89,14 @@ fn outside(draw: &Draw, rx: &RxSpec, found: &Found) -> Result<OutsideWork, Repro
     if *draw == Draw::VALUES {
         return Ok(OutsideWork::THREAD);
     }
-    let found = || found.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = found().iter().find(|(of, _)| of == draw).map(|it| it.1);
+    let all = || found.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all().iter().find(|(of, _)| of == draw).map(|it| it.1);
     if let Some(known) = known {
         return Ok(known);
     }
     let new = OutsideWork::of_draws(&[draw], rx, 1)?;
     let new = new.first().copied().unwrap_or(OutsideWork::THREAD);
-    found().push((draw.clone(), new));
+    all().push((draw.clone(), new));
     Ok(new)
 }
 

@@ -148,8 +148,9 @@ impl<'a, 'h, D: Design> Lru<'a, 'h, D> {
     /// A page is mapped no more: a counter in its descriptor, which other processes of the page would share, goes down.
     pub(super) fn unmap(&self, page: &Held<'h>) {
         if let Some((descriptor, _)) = self.driver.descriptor(&page.block) {
-            let machine = self.driver.machine();
-            machine.use_memory(descriptor, 16, Access::Atomic);
+            self.driver
+                .machine()
+                .use_memory(descriptor, 16, Access::Atomic);
         }
     }
 

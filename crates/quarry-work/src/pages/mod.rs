@@ -7,7 +7,7 @@
 //! * The unmapping enters the kernel once and frees all pages, in the order of their addresses.
 //!
 //! Page tables, reverse maps and the kernel's accounting are left out. So are the lists of pages that may be
-//! reclaimed, unless they are asked for (`lru.rs`). The share of the zone lock is that of a kernel whose other locks cost nothing.
+//! reclaimed, unless they are asked for: then an unmapping also counts its pages as mapped no more (`lru.rs`). The share of the zone lock is that of a kernel whose other locks cost nothing.
 //!
 //! # Moves
 //!
