@@ -53,6 +53,8 @@ const fn is_fork(closed: usize) -> bool {
 pub(crate) struct Gate {
     /// Threads inside, or [`arriving`].
     occupants: [AtomicUsize; OCCUPANTS],
+    /// Places that were ever taken: as many, from the first one, as threads were inside together.
+    used: AtomicUsize,
     /// Occupants that found no place. They must not wait for one: the holder of a slot may itself
     /// wait, in a signal handler, for an occupant that waits for a lock of that holder.
     unnamed: AtomicUsize,
@@ -68,6 +70,7 @@ impl Gate {
     pub(crate) fn new() -> Self {
         Self {
             occupants: core::array::from_fn(|_| AtomicUsize::new(0)),
+            used: AtomicUsize::new(0),
             unnamed: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
             handlers: AtomicUsize::new(0),
@@ -85,7 +88,7 @@ impl Gate {
         if stopped {
             self.handlers.fetch_add(1, Ordering::Relaxed);
         }
-        if stopped || mine(&self.closed) || self.occupants.iter().any(mine) {
+        if stopped || mine(&self.closed) || self.used().iter().any(mine) {
             return Pass {
                 place: Place::Nested,
             };
@@ -117,8 +120,20 @@ impl Gate {
         }
     }
 
+    /// The places that were ever taken. A look at all 64 would be most of what a short operation does, and mostly
+    /// one is in use.
+    fn used(&self) -> &[AtomicUsize] {
+        // Relaxed: a thread raises it before it takes a place behind it, and so sees its own places.
+        let used = self.used.load(Ordering::Relaxed);
+        self.occupants.get(..used).unwrap_or(&self.occupants)
+    }
+
     fn take_place(&self, thread: usize) -> Pass<'_> {
-        for occupant in &self.occupants {
+        for (place, occupant) in self.occupants.iter().enumerate() {
+            if place >= self.used.load(Ordering::Relaxed) {
+                // Before the place is taken: a signal handler that comes between must find it.
+                self.used.fetch_max(place + 1, Ordering::Relaxed);
+            }
             // SeqCst: orders this store before the load of `closed` that follows, against the
             // opposite order in `close`; one of the two sees the other.
             let took =
@@ -154,7 +169,7 @@ impl Gate {
     ) -> Option<Stopped<'a>> {
         let thread = machine.thread_id();
         let mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
-        let inside = self.occupants.iter().any(mine);
+        let inside = self.used().iter().any(mine);
         if mine(&self.closed) || inside && !visiting {
             return None;
         }
