@@ -8,7 +8,7 @@ use super::slab::take_pages;
 use super::stats::Stat;
 use super::types::{Request, Slob};
 use crate::design::{Allocate, Env, Free};
-use crate::machine::{Access, Line, Machine, NodeId, access};
+use crate::machine::{Access, Line, Machine, NodeId, Work, access, work};
 use crate::page::MAX_ORDER;
 use crate::slabs;
 use crate::sync::Ordering;
@@ -22,6 +22,7 @@ impl Allocate for Slob {
         let _pass = env.enter();
         let geometry = &env.cache.geometry;
         let layout = &geometry.layout;
+        work(env.machine(), Work::SlowPath);
         env.cache.shared_stats.count(Stat::AllocSlowpath);
         if u64::from(layout.size) >= 1 << env.map().page_shift() {
             return self.alloc_run(env, geometry.order, node);
@@ -67,6 +68,7 @@ impl Allocate for Slob {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let _pass = env.enter();
+        work(env.machine(), Work::SlowPath);
         env.cache.shared_stats.count(Stat::AllocSlowpath);
         if !kmalloc_is_block(env.map().page_shift(), bytes as u64) {
             return self.kmalloc_run(env, bytes, node);

@@ -9,7 +9,7 @@ use super::stats::Stat;
 use super::types::{Lists, Slob};
 use crate::design::{Env, Free, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::{Access, Line, Machine, access};
+use crate::machine::{Access, Line, Machine, Work, access, work};
 use crate::page::{PageKind, PageList, Pfn};
 use crate::rcu;
 use crate::slabs;
@@ -106,6 +106,7 @@ impl Slob {
         kfree: bool,
     ) -> Result<(), FreeError> {
         let _pass = env.enter();
+        work(env.machine(), Work::SlowPath);
         let first = Self::first_page(env, object)?;
         let owner = env.map().owner(first);
         if owner.is_null() {

@@ -68,19 +68,19 @@ sheaf 6.18
     remote alloc: call, slow_path, slot, write cpu_state 64, slow_path, local_lock, write slab 64,
         read slab 8, atomic slab 8, read object 8, free slot
 slob 2.6.24
-    alloc: call, lock slob, irq_save, read slab 64, read object 1, write slab 64, write slab 8,
-        write node 12, write slab 8, unlock slob
-    free: call, lock slob, irq_save, write slab 64, write object 1, write node 12, write slab 8,
-        unlock slob
-    remote free: call, lock slob, irq_save, write slab 64, write object 1, write node 12, write slab
-        8 x2, unlock slob
-    remote free 2: call, lock slob, irq_save, write slab 64, read object 1, write object 1, unlock
-        slob
-    remote alloc: call, lock slob, irq_save, read slab 64, read object 1, write object 1, write slab
-        64, write slab 8, unlock slob
+    alloc: call, slow_path, lock slob, irq_save, read slab 64, read object 1, write slab 64, write
+        slab 8, write node 12, write slab 8, unlock slob
+    free: call, slow_path, lock slob, irq_save, write slab 64, write object 1, write node 12, write
+        slab 8, unlock slob
+    remote free: call, slow_path, lock slob, irq_save, write slab 64, write object 1, write node
+        12, write slab 8 x2, unlock slob
+    remote free 2: call, slow_path, lock slob, irq_save, write slab 64, read object 1, write object
+        1, unlock slob
+    remote alloc: call, slow_path, lock slob, irq_save, read slab 64, read object 1, write object
+        1, write slab 64, write slab 8, unlock slob
 slob 6.1
-    alloc: call, lock slob, irq_save, read slab 64, read object 1, write slab 64, write node 12,
-        write slab 8, unlock slob
+    alloc: call, slow_path, lock slob, irq_save, read slab 64, read object 1, write slab 64, write
+        node 12, write slab 8, unlock slob
 ";
 
 /// SLOB moves no objects together.
