@@ -10,7 +10,7 @@ use crate::{aarch64, accounting, models, page, python, tidy};
 /// Options of `ci`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out `cargo test --workspace`, for a caller that runs it next.
+    /// Leave out `cargo test --workspace` and the tests of the wheel, for a caller that runs them next.
     #[arg(long)]
     skip_tests: bool,
 }
@@ -38,12 +38,11 @@ const STEPS: [Step; 6] = [
         )
     }),
     // From here on the programs of `cargo test --workspace` are run; what is first builds them. A browser's view of pages,
-    // and what they do when they are clicked. The wheel: results against the command's, stubs, notebooks. Files that its
-    // source package lacks. The host's tests on the path that is taken without restartable sequences; sockets of the kernel,
+    // and what they do when they are clicked. The wheel, and files that its source package lacks. The host's tests on the path that is taken without restartable sequences; sockets of the kernel,
     // and what this kernel says of itself.
-    ("page, python, test-fallback and root", || {
+    ("page, wheel, test-fallback and root", || {
         side_by_side(page::run, || {
-            side_by_side(python::run, || {
+            side_by_side(python::build, || {
                 models::fallback()?;
                 models::root()
             })
@@ -52,8 +51,10 @@ const STEPS: [Step; 6] = [
     // Replays against what recorded kernels reported, on recordings too large for the repository.
     ("recordings", models::recordings),
 ];
-/// Every test.
-const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
+/// Every test; beside them those of the wheel: results against the command's, stubs, notebooks.
+const TESTS: Step = ("test and python", || {
+    side_by_side(|| cargo(&["test", "--workspace"]), python::test)
+});
 
 /// Runs the steps; the first that fails ends the run. The last lines say what each took, also of a run that failed.
 pub(crate) fn run(options: &Options) -> Result<()> {

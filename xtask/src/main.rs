@@ -79,7 +79,7 @@ enum Command {
     /// Builds and checks what users without Rust install: archives, Debian and RPM packages (target/dist-packages).
     Dist(dist::Options),
     /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
-    Python,
+    Python(python::Options),
 }
 
 fn main() -> ExitCode {
@@ -112,7 +112,7 @@ fn run(command: Command) -> Result<()> {
         Command::Dist(options) => dist::run(&options),
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
-        Command::Python => report(python::run()?),
+        Command::Python(options) => report(python::run(&options)?),
     }
 }
 

@@ -14,27 +14,60 @@ use crate::shell::{self, Outcome};
 /// The least that `pyproject.toml` asks for, as Python compares it.
 const VERSION: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 
-/// Installs the wheel into an environment of its own, and checks it there.
-pub(crate) fn run() -> Result<Outcome> {
-    let python = Command::new("python3").args(["-c", VERSION]).output();
-    if !python.is_ok_and(|done| done.status.success()) {
-        let reason = "no Python from 3.10 on with venv; install the Debian package python3-venv";
-        return Ok(Outcome::Skipped(reason.to_string()));
+/// Folders of the environment: the wheel, and another environment that has nothing else.
+const WHEELS: &str = "wheels";
+const EMPTY: &str = "empty";
+
+/// Options of `python`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Test the wheel that the last `cargo xtask ci` or `cargo xtask python` has built and installed.
+    #[arg(long)]
+    built: bool,
+}
+
+/// Builds the wheel unless it is there, and tests it.
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    if !options.built
+        && let skipped @ Outcome::Skipped(_) = build()?
+    {
+        return Ok(skipped);
     }
-    let (root, environment) = (shell::root(), shell::target_dir().join("python"));
-    let package = root.join("python");
+    test()
+}
+
+/// The reason not to look at the wheel, if there is one.
+fn skipped() -> Option<Outcome> {
+    let python = Command::new("python3").args(["-c", VERSION]).output();
+    let reason = "no Python from 3.10 on with venv; install the Debian package python3-venv";
+    let usable = python.is_ok_and(|done| done.status.success());
+    (!usable).then(|| Outcome::Skipped(reason.to_string()))
+}
+
+/// The environment that has the wheel.
+fn environment() -> PathBuf {
+    shell::target_dir().join("python")
+}
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(environment().join("bin").join(name));
+    command.current_dir(shell::root().join("python"));
+    // With the profile of the tests, and where their build is: most dependencies are compiled already.
+    command.env("CARGO_TARGET_DIR", shell::target_dir());
+    command
+}
+
+/// Installs the wheel into an environment of its own, and checks its sources.
+pub(crate) fn build() -> Result<Outcome> {
+    if let Some(skipped) = skipped() {
+        return Ok(skipped);
+    }
+    let environment = environment();
     shell::run(
         Command::new("python3")
             .args(["-m", "venv"])
             .arg(&environment),
     )?;
-    let tool = |name: &str| {
-        let mut command = Command::new(environment.join("bin").join(name));
-        command.current_dir(&package);
-        // With the profile of the tests, and where their build is: most dependencies are compiled already.
-        command.env("CARGO_TARGET_DIR", shell::target_dir());
-        command
-    };
     let pip = |what: &str| {
         let mut command = tool("python");
         // Most of what packages bring is never imported: Python compiles the rest when it is.
@@ -45,8 +78,7 @@ pub(crate) fn run() -> Result<Outcome> {
     shell::run(pip("maturin>=1.9,<2").arg("ruff"))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
-    let programs = Programs::build()?;
-    let quarry = programs.quarry()?;
+    Programs::build()?;
     as_in_tests()?;
     let wheel = wheel(&environment, &mut tool("maturin"))?;
     complete(&sources(&environment, &mut tool("maturin"))?)?;
@@ -54,21 +86,31 @@ pub(crate) fn run() -> Result<Outcome> {
     // For pip a version that is installed is up to date.
     let file = wheel.display().to_string();
     shell::run(pip(&file).args(["--force-reinstall", "--no-deps"]))?;
-    let empty = empty(&environment, &wheel, &mut tool("python"))?;
+    empty(&environment, &wheel, &mut tool("python"))?;
+    Ok(Outcome::Done)
+}
+
+/// Tests the wheel that [`build`] has installed, its stubs and its notebooks. Most of them wait for one processor.
+pub(crate) fn test() -> Result<Outcome> {
+    if let Some(skipped) = skipped() {
+        return Ok(skipped);
+    }
+    let environment = absolute(&environment())?;
+    let package = shell::root().join("python");
+    let programs = Programs::build()?;
     // Outside of the sources, whose folder `quarry` has no compiled part; beside the tests, which wait for one processor.
     let mut stubs = tool("python");
     stubs.args(["-m", "mypy.stubtest", "--concise", "--mypy-config-file"]);
     stubs.arg(package.join("pyproject.toml")).arg("quarry");
     stubs.current_dir(&environment);
-    let quarry = absolute(quarry)?;
     let mut tests = tool("python");
     tests
         .args(["-m", "pytest", "-q"])
         .arg(package.join("tests"));
     tests
-        .env("QUARRY_COMMAND", quarry)
-        .env("QUARRY_WHEEL", absolute(&wheel)?)
-        .env("QUARRY_EMPTY", absolute(&empty)?)
+        .env("QUARRY_COMMAND", absolute(programs.quarry()?)?)
+        .env("QUARRY_WHEEL", built(&environment)?)
+        .env("QUARRY_EMPTY", environment.join(EMPTY))
         .current_dir(&environment);
     std::thread::scope(|scope| {
         let stubs = scope.spawn(|| shell::run(&mut stubs));
@@ -120,7 +162,7 @@ pub(crate) fn of_sources() -> Result<()> {
 
 /// Builds the wheel with the tests' profile and their crates.
 fn wheel(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
-    let folder = environment.join("wheels");
+    let folder = environment.join(WHEELS);
     if folder.exists() {
         fs::remove_dir_all(&folder).context("while removing the last wheel")?;
     }
@@ -131,7 +173,14 @@ fn wheel(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
         "--features=as-in-tests",
     ]);
     shell::run(maturin.arg("--out").arg(absolute(&folder)?))?;
-    let mut found = fs::read_dir(&folder).context("while looking for the wheel")?;
+    built(environment)
+}
+
+/// The wheel in its folder of an environment.
+fn built(environment: &Path) -> Result<PathBuf> {
+    let folder = environment.join(WHEELS);
+    let mut found = fs::read_dir(&folder)
+        .with_context(|| format!("no wheel in {}; run cargo xtask python", folder.display()))?;
     let wheel = found.next().context("maturin built no wheel")?;
     Ok(wheel?.path())
 }
@@ -222,7 +271,7 @@ fn read_for(rule: &str) -> Vec<PathBuf> {
 
 /// Makes an environment with nothing but the wheel, installed without an index.
 pub(crate) fn empty(environment: &Path, wheel: &Path, python: &mut Command) -> Result<PathBuf> {
-    let folder = environment.join("empty");
+    let folder = environment.join(EMPTY);
     let mut venv = Command::new("python3");
     shell::run(
         venv.args(["-m", "venv", "--clear", "--without-pip"])
