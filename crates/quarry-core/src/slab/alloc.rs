@@ -152,10 +152,10 @@ impl SlabCache {
         };
         lists.free_objects += u64::from(objects - fed);
         if feeds {
-            lists.of(fed, objects).push_front(env.links(), slab);
+            lists.of(fed, objects).push_front(Self::links(env), slab);
             return fed;
         }
-        lists.free.push_back(env.links(), slab);
+        lists.free.push_back(Self::links(env), slab);
         self.draw(env, &mut lists, room, ask_shared, stats)
     }
 

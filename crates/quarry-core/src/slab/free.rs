@@ -15,6 +15,9 @@ impl SlabCache {
     /// True if an object is of the running CPU's node. If the thread moves meanwhile, an array gets an object of
     /// another node, which the flush sends home.
     pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        if self.numa {
+            Self::account_node(env, object);
+        }
         let machine = env.machine();
         machine.current_node() == self.node_of(env, object)
     }

@@ -74,8 +74,9 @@
 //!   A shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per node,
 //!   are not charged.
 //! * 2.6.24 links its 4-byte indices and keeps `inuse` and `free` in the descriptor. Here they are
-//!   the same stack as in 6.1, which hands out in the same order, and the page's descriptor counts;
-//!   the room of the slab's own descriptor is kept.
+//!   the same stack as in 6.1, which hands out in the same order, and the page's descriptor counts.
+//!   Accesses are accounted as the kernel's: to 3.12 the page's descriptor says where the slab's own one
+//!   is, which has the links, the counts and the node.
 //! * There is no early boot: no cache starts with a limit of 1.
 //! * A cache's first reap stands for the time of its creation; reap nodes advance per cache.
 //! * Debugging is asked for by letters, not built in. Caches with it keep nothing in arrays

@@ -21,7 +21,6 @@ pub(super) struct LockedNode<'a, M: Machine> {
     lists: Guard<'a, M, Lists>,
     beside: &'a Beside,
 }
-use crate::slabs;
 
 impl<M: Machine> Deref for LockedNode<'_, M> {
     type Target = Lists;
@@ -117,11 +116,13 @@ impl SlabCache {
             }
             let objects = open.objects();
             // Off its list before the count changes, which decides on what list the slab is looked for.
-            lists.of(open.active(), objects).remove(env.links(), slab);
+            lists
+                .of(open.active(), objects)
+                .remove(Self::links(env), slab);
             let taken = Self::take_into(&open, &mut room[drawn..]);
             lists
                 .of(open.active(), objects)
-                .push_front(env.links(), slab);
+                .push_front(Self::links(env), slab);
             lists.free_objects -= u64::from(taken);
             drawn += taken as usize;
         }
@@ -135,13 +136,13 @@ impl SlabCache {
         if active == objects {
             return;
         }
-        lists.of(active, objects).remove(env.links(), slab);
+        lists.of(active, objects).remove(Self::links(env), slab);
         lists.free_objects -= u64::from(objects - active);
         if let Some(debug) = env.cache.debug() {
             debug.note_damaged(slab, open.holder().map(|(slot, _)| slot));
         }
         open.make_full();
-        lists.full.push_front(env.links(), slab);
+        lists.full.push_front(Self::links(env), slab);
     }
 
     pub(super) fn take_into<M: Machine>(
@@ -169,7 +170,7 @@ impl SlabCache {
         let mut freed = 0;
         for &object in objects {
             work(env.machine(), Work::DrainObject);
-            let Ok(slab) = slabs::slab_of(env, object) else {
+            let Ok(slab) = Self::slab_of(env, object) else {
                 continue;
             };
             let open = self.open(env, slab);
@@ -179,14 +180,14 @@ impl SlabCache {
             }
             freed += 1;
             lists.free_objects += 1;
-            lists.of(before, in_slab).remove(env.links(), slab);
+            lists.of(before, in_slab).remove(Self::links(env), slab);
             if before == in_slab && before > 1 {
                 stats.count(Stat::FreeAddPartial);
             }
             // Most frees end here. The slab moves to the tail even if it was partial: allocations take from the
             // head, so it has time to become empty.
             if before > 1 {
-                lists.partial.push_back(env.links(), slab);
+                lists.partial.push_back(Self::links(env), slab);
                 continue;
             }
             if in_slab > 1 {
@@ -196,9 +197,9 @@ impl SlabCache {
                 && lists.free_objects > lists.free_limit;
             if gone {
                 lists.free_objects -= u64::from(in_slab);
-                released.push_back(env.call_links(), slab);
+                released.push_back(Self::call_links(env), slab);
             } else {
-                lists.free.push_front(env.links(), slab);
+                lists.free.push_front(Self::links(env), slab);
             }
         }
         if self.era.run.release == ReleaseRule::TailAfterGroup {
@@ -216,11 +217,11 @@ impl SlabCache {
         lists: &mut Lists,
         released: &mut PageList,
     ) -> bool {
-        let Some(slab) = lists.free.pop_back(env.links()) else {
+        let Some(slab) = lists.free.pop_back(Self::links(env)) else {
             return false;
         };
         lists.free_objects -= u64::from(self.open(env, slab).objects());
-        released.push_back(env.call_links(), slab);
+        released.push_back(Self::call_links(env), slab);
         true
     }
 
@@ -231,7 +232,7 @@ impl SlabCache {
         mut released: PageList,
         stats: &mut Stats,
     ) {
-        while let Some(slab) = released.pop_front(env.call_links()) {
+        while let Some(slab) = released.pop_front(Self::call_links(env)) {
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);
         }

@@ -7,10 +7,10 @@ use super::geometry::ColourRule;
 use super::stats::{Stat, Stats};
 use super::types::SlabCache;
 use crate::debug;
-use crate::design::Env;
+use crate::design::{Env, FreeError};
 use crate::geometry::FreelistPlace;
 use crate::machine::{Access, Line, Machine, NodeId, Work, access, access_run, work};
-use crate::page::{Page, Pfn};
+use crate::page::{Links, Page, Pfn};
 use crate::slabs::{self, ObjectSet};
 use crate::sync::Ordering;
 
@@ -85,12 +85,9 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         self.indices().map(|at| unsafe { at.byte_add(offset) })
     }
 
-    /// The number of the object that an entry names.
     /// Accounts the descriptor, which has the numbers of objects and where the indices are.
     fn account(&self) {
-        let env = self.env;
-        let page = env.map().page(self.slab);
-        access(env.machine(), Line::Slab, Access::Write, page);
+        account(self.env, self.slab, Access::Write);
     }
 
     /// Accounts an entry of the indices.
@@ -99,6 +96,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         access_run(machine, Line::Bitmap, kind, at, self.index_bytes as usize);
     }
 
+    /// The number of the object that an entry names.
     fn read(&self, entry: u32) -> Option<u32> {
         let at = self.entry(entry)?;
         self.account_index(at.as_ptr(), Access::Read);
@@ -241,7 +239,54 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 }
 
+/// Accounts the descriptor of a slab: its own in front of its indices until 3.12, then the page's.
+fn account<M: Machine>(env: Env<'_, M>, slab: Pfn, kind: Access) {
+    let page = env.map().page(slab);
+    match env.cache.geometry.slab.descriptor_bytes {
+        0 => access(env.machine(), Line::Slab, kind, page),
+        bytes => {
+            let own = page.own_descriptor(bytes);
+            access_run(env.machine(), Line::Slab, kind, own, bytes as usize);
+        }
+    }
+}
+
 impl SlabCache {
+    /// Links for changes to nodes' lists of slabs.
+    pub(super) fn links<M: Machine>(env: Env<'_, M>) -> Links<'_, M> {
+        env.links().in_own(env.cache.geometry.slab.descriptor_bytes)
+    }
+
+    /// Links for changes to a function's own lists of slabs.
+    pub(super) fn call_links<M: Machine>(env: Env<'_, M>) -> Links<'_, M> {
+        env.call_links()
+            .in_own(env.cache.geometry.slab.descriptor_bytes)
+    }
+
+    /// The slab of an object that goes back to it. Until 3.12 what follows needs what the page's descriptor has: where the
+    /// slab's own one is.
+    pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        if env.cache.geometry.slab.descriptor_bytes == 0 {
+            return slabs::slab_of(env, object);
+        }
+        let slab = slabs::lookup(env, object)?;
+        let page = env.map().page(slab);
+        access(env.machine(), Line::Slab, Access::Read, page);
+        Ok(slab)
+    }
+
+    /// Accounts the look at an object's node, which until 3.12 the slab's own descriptor has, and then the page's.
+    pub(super) fn account_node<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) {
+        if env.cache.geometry.slab.descriptor_bytes != 0
+            && let Ok(slab) = slabs::lookup(env, object)
+        {
+            account(env, slab, Access::Check);
+        }
+    }
+
     /// A slab that no other code changes: it is new, or its node's `list_lock` is held.
     pub(super) fn open<'a, M: Machine>(&self, env: Env<'a, M>, slab: Pfn) -> OpenSlab<'a, M> {
         OpenSlab {

@@ -2,8 +2,11 @@
 
 use super::page::Page;
 use super::{MapOn, MemMap};
-use crate::machine::{Access, Accounting, Line, access};
+use crate::machine::{Access, Accounting, Line, access, access_run};
 use crate::page::types::Pfn;
+
+/// Bytes of the two links in a slab's own descriptor: its first ones.
+const LINK_BYTES: usize = 2 * size_of::<usize>();
 
 /// The descriptors that link a list, and the lines whose accesses the machine counts.
 pub(crate) struct Links<'a, M> {
@@ -11,6 +14,8 @@ pub(crate) struct Links<'a, M> {
     page: Line,
     /// Kind of line of the list's head; `None` for a list on its function's stack.
     head: Option<Line>,
+    /// Bytes of the slabs' own descriptors, which have the links ([`Page::own_descriptor`]); 0 where the page's have them.
+    own_bytes: u32,
 }
 
 impl<M> Clone for Links<'_, M> {
@@ -29,7 +34,14 @@ impl<'a, M: Accounting> Links<'a, M> {
             map,
             page: Line::Slab,
             head: Some(Line::Node),
+            own_bytes: 0,
         }
+    }
+
+    /// The same where slabs may have descriptors of their own.
+    #[inline(always)]
+    pub(crate) fn in_own(self, own_bytes: u32) -> Self {
+        Self { own_bytes, ..self }
     }
 
     /// Lists of a zone's free blocks.
@@ -39,6 +51,7 @@ impl<'a, M: Accounting> Links<'a, M> {
             map,
             page: Line::PageDescriptor,
             head: Some(Line::Zone),
+            own_bytes: 0,
         }
     }
 
@@ -66,7 +79,12 @@ impl<'a, M: Accounting> Links<'a, M> {
     #[inline(always)]
     fn links(&self, pfn: Pfn, kind: Access) -> &'a Page {
         let page = self.map.map.page(pfn);
-        access(self.map.machine, self.page, kind, page.links());
+        if self.own_bytes == 0 {
+            access(self.map.machine, self.page, kind, page.links());
+        } else {
+            let own = page.own_descriptor(self.own_bytes);
+            access_run(self.map.machine, self.page, kind, own, LINK_BYTES);
+        }
         page
     }
 

@@ -210,6 +210,12 @@ impl Page {
         self.next.store(Pfn::link(page), Ordering::Relaxed);
     }
 
+    /// Address of a slab's own descriptor, for accounting: SLAB has it in front of the indices, where [`Page::private2`] is.
+    pub(crate) fn own_descriptor(&self, bytes: u32) -> *const u8 {
+        let indices = self.private2.load(Ordering::Relaxed) as usize;
+        core::ptr::without_provenance(indices.wrapping_sub(bytes as usize))
+    }
+
     /// Address of the links, for accounting.
     #[inline(always)]
     pub(crate) fn links(&self) -> *const [u32; 2] {

@@ -87,16 +87,16 @@ slob 6.1
 const MANY: &str = "
 slab 2.6.24
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node 12,
-        write slab 8, write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock
+        write slab 16, write slab 48, read bitmap 4 x19, write node 12, write slab 16, unlock
         node_list, write cpu_queue 152, read cpu_queue 8, free slot
     bulk alloc: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read cpu_queue 8 x16,
         free slot
     bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read slab 64, write
         cpu_queue 8 x16, free slot
-    flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 144, lock
-        node_list, (drain_object, read slab 64, write slab 64, write bitmap 4, write node 12, write
-        slab 8, write node 12, write slab 8) x18, unlock node_list, free slot, remote slot, write
-        cpu_state 64, ipi, free slot, lock node_list, irq_save, unlock node_list
+    flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 144,
+        lock node_list, (drain_object, read slab 64, write slab 48, write bitmap 4, write node 12,
+        write slab 16, write node 12, write slab 16) x18, unlock node_list, free slot, remote slot,
+        write cpu_state 64, ipi, free slot, lock node_list, irq_save, unlock node_list
     drain: call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue 480,
         lock node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, write
         cpu_queue 480, write cpu_queue 8, free slot
@@ -104,9 +104,9 @@ slab 2.6.24
         queue_config, call x2, slot, write cpu_state 64, read cpu_queue 8, free slot, (lock
         node_list, unlock node_list) x2, call x2, slot, write cpu_state 64, read cpu_queue 8, free
         slot, slot, write pcp 64, page_call, write page_descriptor 64, free slot, write
-        page_descriptor 64, atomic node 8 x2, write slab 64, (slab_object, write bitmap 4) x2, lock
-        node_list, (write node 12, write slab 8) x2, write slab 64, read bitmap 4 x2, write node 12,
-        write slab 8, unlock node_list, write cpu_queue 16, read cpu_queue 8, free slot
+        page_descriptor 64, atomic node 8 x2, write slab 48, (slab_object, write bitmap 4) x2, lock
+        node_list, (write node 12, write slab 16) x2, write slab 48, read bitmap 4 x2, write node
+        12, write slab 16, unlock node_list, write cpu_queue 16, read cpu_queue 8, free slot
 slab 6.1
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node 12,
         write slab 8, write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock
