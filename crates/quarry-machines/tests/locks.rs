@@ -11,7 +11,7 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::time::LockKind;
 use quarry_sim::{Config, VirtualMachine};
 
-/// What is measured after, and for how long.
+/// Time before counting begins, and for which it goes on.
 const WARM_PS: u64 = 100_000_000;
 const MEASURED_PS: u64 = 400_000_000;
 
