@@ -55,6 +55,8 @@ pub(crate) struct LineAccess {
     pub(crate) local: bool,
     /// It follows another access of the same run.
     pub(crate) follows: bool,
+    /// Time for which its request has been under way.
+    pub(crate) asked_ps: u64,
 }
 
 impl LineAccess {
@@ -66,6 +68,7 @@ impl LineAccess {
             access,
             local: true,
             follows: false,
+            asked_ps: 0,
         }
     }
 }
@@ -144,6 +147,15 @@ impl Lines {
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
     pub(crate) fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
         self.access(LineAccess::new(cpu, line, Access::Read), now_ps)
+    }
+
+    /// As [`Lines::read`], of a CPU whose request was sent some time ago and has come to the line's owner.
+    pub(crate) fn read_asked(&self, cpu: u32, line: usize, asked_ps: u64, now_ps: u64) -> u64 {
+        let access = LineAccess {
+            asked_ps,
+            ..LineAccess::new(cpu, line, Access::Read)
+        };
+        self.access(access, now_ps)
     }
 
     /// A CPU writes to a line from a moment on. Returns the moment at which it has done so.
@@ -320,11 +332,13 @@ impl Lines {
         now_ps: u64,
     ) -> u64 {
         let costs = &self.costs;
-        let ps = match access.follows {
-            true => fetch.ps / u64::from(costs.misses),
-            false => fetch.ps,
+        // The owner has a line until it is asked for it. A cache that sends copies is busy with them from then on.
+        let asked_ps = access.asked_ps.min(fetch.ps / 2);
+        let (ps, mut begin_ps) = match fetch.is_copy {
+            _ if access.follows => (fetch.ps / u64::from(costs.misses), now_ps),
+            true => (fetch.ps, now_ps - asked_ps),
+            false => (fetch.ps - asked_ps, now_ps),
         };
-        let mut begin_ps = now_ps;
         if costs.bus > 0 && fetch.from > Distance::Cluster {
             let socket = |cpu: u32| (cpu / costs.socket_cpus) as usize;
             // Caches on such buses do not send what they have unchanged: memory does, which has it, too.

@@ -4,16 +4,21 @@
 //! fetches it anew: one after the other ([`Lines`]). What differs between the kinds is who spins on the
 //! lock's line, who takes the lock after a release, and who else tries to.
 //!
+//! A CPU that releases a lock has the line until a spinner's request comes to it, after half of a transfer. If it tries to take the
+//! lock again before, it needs no transfer. A flag is then set again; a number is drawn, or the queue joined, at no cost
+//! to others.
+//!
 //! | kind | kernels (x86) | spins on the line | after a release |
 //! |---|---|---|---|
 //! | [`LockKind::TestAndSet`] | to 2.6.24; locks of slabs to 3.0 | all | all read, near ones first, and try; the first attempt gets it, also that of the last holder |
 //! | [`LockKind::Ticket`] | 2.6.25 to 4.1 | all | all read; the one that came first gets it |
-//! | [`LockKind::Queued`] | 4.2 on | the first waiter | the first waiter reads and takes it, and wakes the next one |
+//! | [`LockKind::Queued`] | 4.2 on | the first waiter, once it knows that | the first waiter reads and takes it, and tells the next one |
 //!
 //! The first waiter of a queue takes the lock by a plain store, for which it does not wait: no other CPU may take it then (W. Long,
 //! "Use a simple write to grab the lock", 2c83e8e9492d, and P. Zijlstra, "Optimize for smaller NR_CPUS", 69f9cae90907, both 2015,
 //! from memory). Only the last one of a queue needs an atomic operation, since it also empties the queue; a single waiter is not
-//! in a queue (its bit is pending).
+//! in a queue (its bit is pending). The store that tells the next waiter is seen behind that one, as x86 keeps stores in order.
+//! That waiter then reads the lock's line, from the holder or as it left it.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -54,13 +59,18 @@ impl LockKind {
 #[derive(Default)]
 struct Lock {
     holder: Option<u32>,
-    /// When the holder took it, and when its last one's release is seen.
+    /// When the holder took it, when its last one's release is seen, and who that was.
     taken_ps: u64,
     freed_ps: u64,
+    freed_by: u32,
     /// In the order of arrival.
     waiters: VecDeque<u32>,
     /// The waiter that came when there was no other.
     pending: Option<u32>,
+    /// The first waiter of a queue knows that it is, and spins on the line.
+    spins: bool,
+    /// The lock was released, and spinners have not fetched the line since.
+    due: bool,
 }
 
 /// The locks of a machine, by their addresses.
@@ -97,47 +107,77 @@ impl Locks {
         }
         let order = place.order;
         let (cpu, began_ps) = (order.cpu(), order.now_ps());
-        self.with(place.at, |lock| {
+        let fetched_later = self.with(place.at, |lock| {
             if lock.waiters.is_empty() {
                 lock.pending = Some(cpu);
+                lock.spins = true;
             }
             lock.waiters.push_back(cpu);
+            lock.due
         });
         // Its attempt was a write: it took the line away from those that spin, and each fetches it again. This is what
-        // makes a contended flag or ticket slow for its holder, whose release has to fetch the line back.
-        self.respin(place, began_ps, |_| ());
+        // makes a contended flag or ticket slow for its holder, whose release has to fetch the line back. A holder that
+        // releases and tries at once does both while it has the line, and the spinners fetch it once.
+        if !fetched_later {
+            self.respin(place, 0, began_ps, |_| ());
+        }
         order.block(what);
         // A flag has no order: a woken waiter may find that another CPU, often the last holder, was faster, and waits
-        // again. Tickets and queues are handed over by `unlock`, and their waiter has the lock when it wakes. A body that
-        // is unwound does not wait, as no CPU would wake it.
-        while place.kind == LockKind::TestAndSet && !order.is_ending() && !self.try_again(place) {
-            self.with(place.at, |lock| lock.waiters.push_back(cpu));
+        // again. A number or a place in the queue is kept. A body that is unwound does not wait, as no CPU would wake it.
+        while !order.is_ending() && !self.take_turn(place) {
             order.block(what);
         }
         Some(order.now_ps() - began_ps)
     }
 
+    /// A waiter that a release or its predecessor in the queue woke tries to take the lock.
+    fn take_turn(&self, place: &Place<'_>) -> bool {
+        let order = place.order;
+        order.visible();
+        // Half of a transfer is the way of the request. The CPU that released the lock, or took it, has the line until
+        // then.
+        let owner = self.with(place.at, |lock| lock.holder.unwrap_or(lock.freed_by));
+        let costs = place.lines.costs();
+        let distance = costs.distance(owner, order.cpu());
+        let asked_ps = costs.transfer[distance as usize] / 2;
+        order.advance(asked_ps);
+        order.visible();
+        place.lines.pass(order.now_ps());
+        match place.kind {
+            LockKind::TestAndSet => {
+                let taken = self.try_again(place, asked_ps);
+                if !taken {
+                    self.with(place.at, |lock| lock.waiters.push_back(order.cpu()));
+                }
+                taken
+            }
+            LockKind::Ticket => self.is_served(place, asked_ps),
+            LockKind::Queued => self.follows(place, asked_ps),
+        }
+    }
+
     /// The running CPU, which spins on a flag, tries to set it if it reads that it is not set. Else it has the line to
     /// spin on.
-    fn try_again(&self, place: &Place<'_>) -> bool {
+    fn try_again(&self, place: &Place<'_>, asked_ps: u64) -> bool {
         let &Place {
             order, lines, line, ..
         } = place;
         let cpu = order.cpu();
-        let read = || {
+        let read = |asked_ps| {
+            order.advance_to(lines.read_asked(cpu, line, asked_ps, order.now_ps()));
             order.visible();
             lines.pass(order.now_ps());
-            order.advance_to(lines.read(cpu, line, order.now_ps()));
-            order.visible();
             order.now_ps()
         };
-        let mut read_ps = read();
+        let mut read_ps = read(asked_ps);
         let freed_ps = self.with(place.at, |lock| lock.freed_ps);
         if read_ps < freed_ps {
             // The release is still on its way when the line is read: it takes the line away once more, and only the next
             // read sees it.
             order.advance_to(freed_ps);
-            read_ps = read();
+            order.visible();
+            lines.pass(order.now_ps());
+            read_ps = read(0);
         }
         // An attempt that is on its way does not show yet.
         let free = self.with(place.at, |lock| {
@@ -161,7 +201,9 @@ impl Locks {
         let drained_ps = place.stores.drained_ps(cpu, order.now_ps());
         order.advance_to(lines.atomic(cpu, line, drained_ps));
         self.with(place.at, |lock| {
-            let free = lock.holder.is_none();
+            // Who draws a number or joins a queue gets the lock behind those that wait.
+            let first = place.kind == LockKind::TestAndSet || lock.waiters.is_empty();
+            let free = lock.holder.is_none() && first;
             if free {
                 lock.holder = Some(cpu);
                 lock.taken_ps = order.now_ps();
@@ -195,29 +237,29 @@ impl Locks {
         lines.keep_until(line, free_ps);
         stores.fetched(cpu, None, free_ps);
         order.advance(lines.costs().l1.hit);
-        let (held_ps, waits) = self.with(place.at, |lock| {
+        let (held_ps, first) = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
             lock.holder = None;
-            lock.freed_ps = free_ps;
-            (free_ps - lock.taken_ps, !lock.waiters.is_empty())
+            (lock.freed_ps, lock.freed_by) = (free_ps, cpu);
+            (free_ps - lock.taken_ps, lock.waiters.front().copied())
         });
-        if !waits {
+        let Some(first) = first else {
+            return held_ps;
+        };
+        if place.kind == LockKind::TestAndSet {
+            self.race(place, free_ps);
             return held_ps;
         }
-        let (next, at_ps) = match place.kind {
-            LockKind::TestAndSet => {
-                self.race(place, free_ps);
-                return held_ps;
-            }
-            LockKind::Ticket => self.serve(place, free_ps),
-            LockKind::Queued => self.hand_over(place, free_ps),
-        };
-        self.with(place.at, |lock| {
-            lock.holder = Some(next);
-            lock.taken_ps = at_ps;
-            lock.waiters.retain(|&waiter| waiter != next);
+        // The first waiter fetches the line in its own turn: until then the CPU that released it has it. One that is not
+        // told yet that it is the first will find the lock free.
+        let spins = self.with(place.at, |lock| {
+            let spins = place.kind == LockKind::Ticket || lock.spins;
+            lock.due = spins;
+            spins
         });
-        order.wake(next, at_ps);
+        if spins {
+            order.wake(first, free_ps);
+        }
         held_ps
     }
 
@@ -236,60 +278,95 @@ impl Locks {
         }
     }
 
-    /// All spinners read which number is served.
-    fn serve(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
-        let next = self.with(place.at, |lock| lock.waiters[0]);
-        let mut served_ps = free_ps;
-        self.respin(place, free_ps, |(cpu, read_ps)| {
-            if cpu == next {
-                served_ps = read_ps;
+    /// All spinners read which number is served: the running CPU's.
+    fn is_served(&self, place: &Place<'_>, asked_ps: u64) -> bool {
+        let order = place.order;
+        let (cpu, mut read_ps) = (order.cpu(), 0);
+        self.respin(place, asked_ps, order.now_ps(), |(spinner, has_ps)| {
+            if spinner == cpu {
+                read_ps = has_ps;
             }
         });
-        (next, served_ps)
+        order.advance_to(read_ps);
+        self.with(place.at, |lock| {
+            lock.waiters.pop_front();
+            lock.due = false;
+            lock.holder = Some(cpu);
+            lock.taken_ps = read_ps;
+        });
+        true
     }
 
-    /// The first waiter takes the lock, and lets the next one spin on the line.
-    fn hand_over(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
+    /// The running CPU is the first in the queue, and reads the line. If the lock is free it takes it, and tells its
+    /// successor. Else it spins.
+    fn follows(&self, place: &Place<'_>, asked_ps: u64) -> bool {
         let &Place {
+            order,
             lines,
             stores,
             line,
             ..
         } = place;
-        let (next, then, was_alone) = self.with(place.at, |lock| {
-            let next = lock.waiters[0];
-            let was_alone = lock.pending == Some(next);
-            (next, lock.waiters.get(1).copied(), was_alone)
+        let cpu = order.cpu();
+        let read_ps = lines.read_asked(cpu, line, asked_ps, order.now_ps());
+        order.advance_to(read_ps);
+        let (free, then, was_alone) = self.with(place.at, |lock| {
+            let free = lock.holder.is_none();
+            let was_alone = lock.pending == Some(cpu);
+            lock.spins = !free;
+            lock.due = false;
+            if free {
+                lock.waiters.pop_front();
+                lock.pending = None;
+                lock.holder = Some(cpu);
+            }
+            (free, lock.waiters.front().copied(), was_alone)
         });
-        let read_ps = lines.read(next, line, free_ps);
+        if !free {
+            return false;
+        }
+        // No other CPU may take the lock now: a store does, which the CPU does not wait for. Only the last one in a queue
+        // has to see whether it is.
         let taken_ps = if was_alone || then.is_some() {
-            let seen_ps = lines.write(next, line, read_ps);
-            stores.fetched(next, None, seen_ps);
+            let seen_ps = lines.write(cpu, line, read_ps);
+            lines.keep_until(line, seen_ps);
+            stores.fetched(cpu, None, seen_ps);
             read_ps
         } else {
-            lines.atomic(next, line, read_ps)
+            lines.atomic(cpu, line, read_ps)
         };
+        order.advance_to(taken_ps);
+        self.with(place.at, |lock| lock.taken_ps = taken_ps);
         if let Some(then) = then {
-            // Store to the next waiter's own line. That waiter takes the miss, and then reads the lock's line, which it
-            // spins on from now on: two transfers for each waiter, however many there are.
-            let distance = lines.costs().distance(next, then);
-            let told_ps = taken_ps + lines.costs().transfer[distance as usize];
-            lines.read(then, line, told_ps);
+            // A store to the next waiter's own line, which is seen behind the one to the lock. That waiter takes the miss.
+            let distance = lines.costs().distance(cpu, then);
+            let told_ps =
+                stores.drained_ps(cpu, taken_ps) + lines.costs().transfer[distance as usize];
+            order.wake(then, told_ps);
         }
-        (next, taken_ps)
+        true
     }
 
     /// Those that spin on the line fetch it, in some order; calls `read` with each and when it has it.
-    fn respin(&self, place: &Place<'_>, now_ps: u64, mut read: impl FnMut((u32, u64))) {
-        let waiters = |lock: &mut Lock| lock.waiters.iter().copied().collect();
-        let mut spinners: Vec<u32> = self.with(place.at, waiters);
-        if place.kind == LockKind::Queued {
-            spinners.truncate(1);
-        }
+    fn respin(
+        &self,
+        place: &Place<'_>,
+        asked_ps: u64,
+        now_ps: u64,
+        mut read: impl FnMut((u32, u64)),
+    ) {
+        let mut spinners: Vec<u32> = self.with(place.at, |lock| {
+            let spin = match place.kind {
+                LockKind::Queued => usize::from(lock.spins),
+                LockKind::TestAndSet | LockKind::Ticket => usize::MAX,
+            };
+            lock.waiters.iter().copied().take(spin).collect()
+        });
         let mut rng = self.rng.borrow_mut();
         while !spinners.is_empty() {
             let cpu = spinners.swap_remove(rng.below(spinners.len() as u64) as usize);
-            read((cpu, place.lines.read(cpu, place.line, now_ps)));
+            let has_ps = place.lines.read_asked(cpu, place.line, asked_ps, now_ps);
+            read((cpu, has_ps));
         }
     }
 

@@ -51,6 +51,17 @@ fn an_access_costs_what_the_distance_costs() {
 }
 
 #[test]
+fn a_request_that_has_come_to_the_owner_takes_the_way_back_alone() {
+    let lines = lines();
+    lines.write(0, 7, 0);
+    // A transfer of 100, then a copy of 15 that the cache of CPU 5's cluster does not have.
+    assert_eq!(lines.read_asked(4, 7, 50, 1000), 1050);
+    assert_eq!(lines.read_asked(5, 7, 7, 2000), 2008);
+    lines.write(0, 8, 3000);
+    assert_eq!(lines.read_asked(4, 8, 80, 4000), 4050, "half at most");
+}
+
+#[test]
 fn a_shared_line_is_read_near_and_written_dear() {
     let lines = lines();
     lines.write(0, 7, 0);
