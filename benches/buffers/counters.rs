@@ -1,7 +1,9 @@
 //! The kernel's counters of this process, threads that it makes included.
 
-use perf_event::events::{Event, Hardware, Software};
-use perf_event::{Builder, Counter};
+use perf_event::Counter;
+use perf_event::events::{Hardware, Software};
+
+use crate::counting::open;
 
 /// Names of the counters, in the order of [`Counts`].
 pub(crate) const NAMES: [&str; 3] = ["cache misses", "page faults", "context switches"];
@@ -15,9 +17,9 @@ pub(crate) struct Counters([Option<Counter>; NAMES.len()]);
 impl Counters {
     pub(crate) fn open() -> Self {
         Self([
-            open(Hardware::CACHE_MISSES),
-            open(Software::PAGE_FAULTS),
-            open(Software::CONTEXT_SWITCHES),
+            open(Hardware::CACHE_MISSES, true),
+            open(Software::PAGE_FAULTS, true),
+            open(Software::CONTEXT_SWITCHES, true),
         ])
     }
 
@@ -39,16 +41,4 @@ impl Counters {
             .each_mut()
             .map(|counter| counter.as_mut()?.read().ok())
     }
-}
-
-/// A running counter of user space; of everything, if it is one of the kernel's own.
-fn open(event: impl Event + Clone) -> Option<Counter> {
-    let open = |kernel: bool| {
-        let mut builder = Builder::new(event.clone());
-        builder.inherit(true).exclude_kernel(!kernel);
-        let mut counter = builder.build().ok()?;
-        counter.enable().ok()?;
-        Some(counter)
-    };
-    open(true).or_else(|| open(false))
 }

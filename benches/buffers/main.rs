@@ -14,6 +14,8 @@ mod arms;
 #[path = "../common/mod.rs"]
 mod common;
 mod counters;
+#[path = "../common/counting.rs"]
+mod counting;
 #[path = "../common/hand_over.rs"]
 mod hand_over;
 mod patterns;

@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use perf_event::Counter;
+use perf_event::events::Hardware;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
@@ -14,6 +16,7 @@ use quarry_host::{HostMachine, HugePages};
 use quarry_work::micro::Pattern;
 
 use crate::common::pin;
+use crate::counting::open;
 use crate::workload::{BULK, COUNT, MEMORY_BYTES, OBJECT_BYTES, PAGES};
 
 /// The two halves of a round, in nanoseconds an operation: allocations, and frees. Patterns that do both at once have
@@ -75,6 +78,74 @@ pub(crate) fn rounds(load: &dyn Load, cpus: usize, rounds: usize) -> Vec<Halves>
     (0..rounds)
         .map(|round| [mean(round, 0), mean(round, 1)])
         .collect()
+}
+
+/// Instructions and cycles of an operation, in each half of a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) instructions: Halves,
+    pub(crate) cycles: Halves,
+}
+
+/// Counts what CPUs do in their halves, without the waits between them; `None` if the machine has no such counters.
+pub(crate) fn counted(load: &dyn Load, cpus: usize, rounds: usize) -> Option<Counted> {
+    let arrivals = AtomicUsize::new(0);
+    let arrivals = &arrivals;
+    let work = |cpu: usize| -> Option<[[u64; 2]; 2]> {
+        pin(cpu);
+        let mut counters = [Hardware::INSTRUCTIONS, Hardware::CPU_CYCLES].map(|of| open(of, false));
+        let mut meetings = 0;
+        // Sums of each half, of each counter. A thread without them goes on, as the others wait for it.
+        let mut sums = Some([[0; 2]; 2]);
+        for _ in 0..rounds {
+            for half in [0, 1] {
+                meetings += cpus;
+                meet(arrivals, meetings);
+                let before = read(&mut counters);
+                load.half(cpu, half);
+                let after = read(&mut counters);
+                sums = sums
+                    .zip(before.zip(after))
+                    .map(|(mut sums, (before, after))| {
+                        for (at, sum) in sums.iter_mut().enumerate() {
+                            sum[half] += after[at] - before[at];
+                        }
+                        sums
+                    });
+            }
+        }
+        sums
+    };
+    let work = &work;
+    let all: Option<Vec<[[u64; 2]; 2]>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| scope.spawn(move || work(cpu)))
+            .collect();
+        let sums = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread's counts"));
+        sums.collect()
+    });
+    let all = all?;
+    let operations = (load.operations() * rounds * cpus) as f64;
+    let of = |counter: usize| {
+        [0, 1].map(|half| {
+            let sum: u64 = all.iter().map(|sums| sums[counter][half]).sum();
+            sum as f64 / operations
+        })
+    };
+    Some(Counted {
+        instructions: of(0),
+        cycles: of(1),
+    })
+}
+
+fn read(counters: &mut [Option<Counter>; 2]) -> Option<[u64; 2]> {
+    let [instructions, cycles] = counters;
+    Some([
+        instructions.as_mut()?.read().ok()?,
+        cycles.as_mut()?.read().ok()?,
+    ])
 }
 
 /// Waits until all have come: the count of arrivals reaches a number.

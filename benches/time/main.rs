@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/counting.rs"]
+mod counting;
 mod host;
 mod loads;
 mod primitives;
@@ -112,12 +114,19 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             workload,
             host: Vec::new(),
             null: Vec::new(),
+            counted: None,
             simulated,
         });
     }
     let moved = visits(options, &machine, cpus, &mut rows);
     if rows.iter().all(|row| row.host.is_empty()) {
         return Err("the CPUs' distance was never as calibrated: run it again".into());
+    }
+    for row in &mut rows {
+        // By itself: a look at the counters takes longer than some halves.
+        row.workload.on_host(options.shuffle, &mut |load| {
+            row.counted = host::counted(load, row.workload.cpus, options.rounds);
+        });
     }
     if options.json {
         println!("{}", report::json(&rows));
@@ -141,7 +150,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if moved > 0 {
         println!("{moved} visits left out: the CPUs' distance was not as calibrated");
     }
-    report::print(&rows);
+    report::print(&rows, machine.ghz);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use crate::common::{median, right_align};
-use crate::host::Halves;
+use crate::host::{Counted, Halves};
 use crate::workload::Workload;
 
 /// Largest relative difference between a simulated figure and the host's.
@@ -16,6 +16,8 @@ pub(crate) struct Row {
     pub(crate) host: Vec<Halves>,
     /// The same once more.
     pub(crate) null: Vec<Halves>,
+    /// Instructions and cycles of an operation; `None` if the machine counts none.
+    pub(crate) counted: Option<Counted>,
     pub(crate) simulated: Halves,
 }
 
@@ -28,6 +30,8 @@ struct Figure {
     least_ns: f64,
     null: f64,
     simulated_ns: f64,
+    /// Instructions, and cycles.
+    counted: Option<[f64; 2]>,
 }
 
 impl Figure {
@@ -66,11 +70,15 @@ impl Row {
             least_ns: visits().fold(f64::INFINITY, f64::min),
             null: median(both.iter().map(|(host, null)| null / host)),
             simulated_ns: of(&self.simulated),
+            counted: self
+                .counted
+                .map(|counted| [of(&counted.instructions), of(&counted.cycles)]),
         }
     }
 }
 
-pub(crate) fn print(rows: &[Row]) {
+/// Prints the figures; with `ghz` those that are counted beside the simulated time in cycles.
+pub(crate) fn print(rows: &[Row], ghz: f64) {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
@@ -107,6 +115,35 @@ pub(crate) fn print(rows: &[Row]) {
         within(&whole),
         within(&halves)
     );
+    print_counted(&figures, ghz);
+}
+
+fn print_counted(figures: &[Figure], ghz: f64) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "workload",
+        "instructions",
+        "cycles",
+        "simulated cycles",
+        "ratio",
+    ]);
+    for figure in figures {
+        let Some([instructions, cycles]) = figure.counted else {
+            println!("no instructions and cycles: this machine has no counters of them");
+            return;
+        };
+        let simulated = figure.simulated_ns * ghz;
+        table.add_row([
+            figure.name.clone(),
+            format!("{instructions:.1}"),
+            format!("{cycles:.1}"),
+            format!("{simulated:.1}"),
+            format!("{:.2}", simulated / cycles),
+        ]);
+    }
+    right_align(&mut table);
+    println!("{table}");
 }
 
 pub(crate) fn json(rows: &[Row]) -> Value {
@@ -119,6 +156,8 @@ pub(crate) fn json(rows: &[Row]) -> Value {
             "simulated_ns": figure.simulated_ns,
             "ratio": figure.ratio(),
             "within": figure.within(),
+            "instructions": figure.counted.map(|[instructions, _]| instructions),
+            "cycles": figure.counted.map(|[_, cycles]| cycles),
         })
     });
     Value::Array(figures.collect())
