@@ -77,7 +77,7 @@ fn one_ring_is_at_its_limit_and_many_reach_the_line_rate() {
 
 #[test]
 fn the_zone_lock_is_what_one_page_a_packet_waits_for() {
-    let share = |driver, rings| changed(driver, rings, |rx| rx.packets = 8_000).zone_lock_share;
+    let share = |driver, rings| changed(driver, rings, |rx| rx.packets = 4_000).zone_lock_share;
     let none = [1, 4, 8].map(|rings| share("none", rings));
     assert!(none.is_sorted() && none[2] > 0.2, "{none:?}");
     assert!(share("pool", 8) < 0.02);
@@ -123,7 +123,7 @@ fn the_threads_figure_comes_out_of_the_work_that_it_gives() {
 #[test]
 fn the_search_finds_the_threads_figure() {
     let rx = RxSpec {
-        packets: 30_000,
+        packets: 15_000,
         ..RxSpec::new(driver("small"), 1)
     };
     let step = |from, _| refine(&rx, &Draw::VALUES, from).unwrap();
@@ -200,7 +200,7 @@ fn jumbo_frames_take_the_lock_for_every_block() {
         changed("none", 2, |rx| {
             rx.era = era;
             rx.mtu = 9000;
-            rx.packets = 10_000;
+            rx.packets = 4_000;
         })
     });
     assert_eq!(old.page_order, 2);
