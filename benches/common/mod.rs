@@ -1,6 +1,6 @@
 //! Code shared by the benchmarks.
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, Row, Table, presets};
 
 /// Lets a reader of the output leave early (`| head`): the process ends, as one in C does.
 pub(crate) fn end_with_reader() {
@@ -37,9 +37,13 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Aligns all columns but the first to the right.
-pub(crate) fn right_align(table: &mut Table) {
+/// A table without rows; all its columns but the first are aligned to the right.
+pub(crate) fn table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
 }

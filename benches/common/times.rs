@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use comfy_table::{Table, presets};
-
-use crate::common::{median, right_align};
+use crate::common::{median, table};
 
 /// Nanoseconds of `f`.
 pub(crate) fn timed(f: impl FnOnce()) -> f64 {
@@ -102,12 +100,9 @@ impl<P: Copy + Ord> Times<P> {
 
 /// Prints rows of cells under a header; numbers are aligned to the right.
 pub(crate) fn print_table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
+    let mut table = table(header);
     for row in rows {
         table.add_row(row);
     }
-    right_align(&mut table);
     println!("{table}");
 }

@@ -11,13 +11,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use comfy_table::{Table, presets};
 use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, PageConfig, PcpStats, Pfn};
 use quarry_host::{HostMachine, HugePages};
 use serde_json::{Value, json};
 
-use crate::common::right_align;
+use crate::common::table;
 
 /// Memory of the page allocator in bytes; with one zone of 16 GiB the batch is 63.
 const MEMORY_BYTES: usize = 16 << 30;
@@ -211,9 +210,7 @@ pub(crate) fn print(latencies: &[Latency]) {
          99.9th percentile of a loop that takes what the median is and touches no memory",
         PageConfig::in_process(Era::V6_18).hold_pages
     );
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let mut table = table([
         "era, order of frees",
         "pages",
         "refills",
@@ -239,6 +236,5 @@ pub(crate) fn print(latencies: &[Latency]) {
         let row = [refills.name(), pages.to_string()].into_iter();
         table.add_row(row.chain(cells(refills)).chain(cells(drains)));
     }
-    right_align(&mut table);
     println!("{table}");
 }

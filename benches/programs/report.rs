@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use crate::common::{median, right_align};
+use crate::common::{median, table};
 use crate::measure::Measured;
 use crate::peers::REFERENCE;
 
@@ -58,10 +57,9 @@ impl Results {
     pub(crate) fn print(&self) {
         for (title, number) in NUMBERS {
             println!("{title}, in relation to mimalloc's:");
-            let mut table = Table::new();
-            table.load_style(presets::UTF8_HORIZONTAL_ONLY);
             let names = self.peers.iter().map(String::as_str);
-            table.set_header(["load"].into_iter().chain(names).chain(["mimalloc's"]));
+            let header = ["load"].into_iter().chain(names).chain(["mimalloc's"]);
+            let mut table = table(header.collect::<Vec<_>>());
             let ratio = |load: &str, peer: &str| self.ratio(load, peer, number);
             for load in &self.loads {
                 let ratios = self.peers.iter().map(|peer| {
@@ -79,7 +77,6 @@ impl Results {
             });
             let mean = "geometric mean".to_owned();
             table.add_row([mean].into_iter().chain(means).chain([String::new()]));
-            right_align(&mut table);
             println!("{table}\n");
         }
     }

@@ -60,9 +60,7 @@ fn main() {
     let options = Options::parse();
     common::end_with_reader();
     common::pin(options.cpu);
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let mut table = common::table([
         "row",
         "events/s",
         "ns an event (min)",
@@ -85,7 +83,6 @@ fn main() {
         let name = format!("pages 6.18, milan-2x64, {processes} processes");
         add(&mut table, &options, &name, || pages(processes));
     }
-    common::right_align(&mut table);
     println!(
         "virtual machines with clocks: median of {} runs",
         options.rounds

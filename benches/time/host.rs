@@ -33,36 +33,50 @@ pub(crate) trait Load: Sync {
 /// Latest start of a CPU's half, as a share of the half's time.
 const LATE: f64 = 0.05;
 
-/// Rounds on a number of CPUs; of each half the mean time of the CPUs. A half that one of them began late, as the
-/// computer did something else on that CPU, is not a number: the others were alone.
-pub(crate) fn rounds(load: &dyn Load, cpus: usize, rounds: usize) -> Vec<Halves> {
+/// Runs rounds on a number of CPUs. Each thread calls `look` before and after each half, with what `own` gave it; returns what they
+/// saw, by CPU, round and half.
+fn halves<S, T: Send>(
+    load: &dyn Load,
+    cpus: usize,
+    rounds: usize,
+    own: impl Fn() -> S + Sync,
+    look: impl Fn(&mut S) -> T + Sync,
+) -> Vec<Vec<[[T; 2]; 2]>> {
     let arrivals = AtomicUsize::new(0);
-    let (arrivals, epoch) = (&arrivals, Instant::now());
     let work = |cpu: usize| {
         pin(cpu);
+        let mut own = own();
         let mut meetings = 0;
-        let mut times = Vec::with_capacity(rounds);
+        let mut seen = Vec::with_capacity(rounds);
         for _ in 0..rounds {
-            times.push([0, 1].map(|half| {
+            seen.push([0, 1].map(|half| {
                 meetings += cpus;
-                meet(arrivals, meetings);
-                let began = epoch.elapsed();
+                meet(&arrivals, meetings);
+                let before = look(&mut own);
                 load.half(cpu, half);
-                [began, epoch.elapsed()].map(|at| at.as_nanos() as f64)
+                [before, look(&mut own)]
             }));
         }
-        times
+        seen
     };
     let work = &work;
-    let all: Vec<Vec<[[f64; 2]; 2]>> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cpus)
             .map(|cpu| scope.spawn(move || work(cpu)))
             .collect();
-        let times = threads
+        let seen = threads
             .into_iter()
-            .map(|thread| thread.join().expect("a thread's times"));
-        times.collect()
-    });
+            .map(|thread| thread.join().expect("what a thread saw"));
+        seen.collect()
+    })
+}
+
+/// Rounds on a number of CPUs; of each half the mean time of the CPUs. A half that one of them began late, as the
+/// computer did something else on that CPU, is not a number: the others were alone.
+pub(crate) fn rounds(load: &dyn Load, cpus: usize, rounds: usize) -> Vec<Halves> {
+    let epoch = Instant::now();
+    let now_ns = |(): &mut ()| epoch.elapsed().as_nanos() as f64;
+    let all = halves(load, cpus, rounds, || (), now_ns);
     let mean = |round: usize, half: usize| {
         let spans = || all.iter().map(|times| times[round][half]);
         let begins = || spans().map(|[began, _]| began);
@@ -89,54 +103,19 @@ pub(crate) struct Counted {
 
 /// Counts what CPUs do in their halves, without the waits between them; `None` if the machine has no such counters.
 pub(crate) fn counted(load: &dyn Load, cpus: usize, rounds: usize) -> Option<Counted> {
-    let arrivals = AtomicUsize::new(0);
-    let arrivals = &arrivals;
-    let work = |cpu: usize| -> Option<[[u64; 2]; 2]> {
-        pin(cpu);
-        let mut counters = [Hardware::INSTRUCTIONS, Hardware::CPU_CYCLES].map(|of| open(of, false));
-        let mut meetings = 0;
-        // Sums of each half, of each counter. A thread without them goes on, as the others wait for it.
-        let mut sums = Some([[0; 2]; 2]);
-        for _ in 0..rounds {
-            for half in [0, 1] {
-                meetings += cpus;
-                meet(arrivals, meetings);
-                let before = read(&mut counters);
-                load.half(cpu, half);
-                let after = read(&mut counters);
-                sums = sums
-                    .zip(before.zip(after))
-                    .map(|(mut sums, (before, after))| {
-                        for (at, sum) in sums.iter_mut().enumerate() {
-                            sum[half] += after[at] - before[at];
-                        }
-                        sums
-                    });
-            }
-        }
-        sums
-    };
-    let work = &work;
-    let all: Option<Vec<[[u64; 2]; 2]>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cpus)
-            .map(|cpu| scope.spawn(move || work(cpu)))
-            .collect();
-        let sums = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread's counts"));
-        sums.collect()
-    });
-    let all = all?;
+    let counters = || [Hardware::INSTRUCTIONS, Hardware::CPU_CYCLES].map(|of| open(of, false));
+    let all = halves(load, cpus, rounds, counters, read);
     let operations = (load.operations() * rounds * cpus) as f64;
-    let of = |counter: usize| {
-        [0, 1].map(|half| {
-            let sum: u64 = all.iter().map(|sums| sums[counter][half]).sum();
-            sum as f64 / operations
-        })
+    let of = |counter: usize, half: usize| -> Option<f64> {
+        let events = all.iter().flatten().map(|round| {
+            let [before, after] = round[half];
+            Some(after?[counter] - before?[counter])
+        });
+        Some(events.sum::<Option<u64>>()? as f64 / operations)
     };
     Some(Counted {
-        instructions: of(0),
-        cycles: of(1),
+        instructions: [of(0, 0)?, of(0, 1)?],
+        cycles: [of(1, 0)?, of(1, 1)?],
     })
 }
 

@@ -6,7 +6,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
@@ -20,7 +19,7 @@ use quarry_work::net::SendSizes;
 use quarry_work::world::Transport;
 use quarry_work::{Tuning, WorkError};
 
-use crate::common::{allow, median, right_align};
+use crate::common::{allow, median, table};
 
 /// Largest relative difference between a simulated figure and the host's.
 const TOLERANCE: f64 = 0.3;
@@ -157,9 +156,7 @@ pub(crate) fn run(
             println!("{key:?}: {:.1} {}", cost.value, cost.unit.name());
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let mut table = table([
         "load",
         "CPUs",
         "host ns",
@@ -170,7 +167,6 @@ pub(crate) fn run(
         "host\nswitches",
         "simulated",
     ]);
-    right_align(&mut table);
     let (mut near, mut all) = (0, 0);
     for (name, load, messages) in LOADS {
         let mut taken_cycles = None;

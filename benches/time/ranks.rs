@@ -5,7 +5,6 @@
 
 use std::error::Error;
 
-use comfy_table::{Table, presets};
 use quarry_core::design::Design;
 use quarry_designs::{DesignSpec, ForDesign};
 use quarry_machines::Machine;
@@ -13,7 +12,7 @@ use quarry_work::Setup;
 use quarry_work::micro::{MicroSpec, Pattern};
 use serde_json::json;
 
-use crate::common::{median, right_align};
+use crate::common::{median, table};
 use crate::host::{self, Micro, heap};
 use crate::workload::{BULK, COUNT, MEMORY_BYTES, OBJECT_BYTES};
 
@@ -200,9 +199,7 @@ pub(crate) fn print(arms: &[Arm], as_json: bool) {
         );
         return;
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["workload", "design", "host ns", "noise", "simulated ns"]);
+    let mut table = table(["workload", "design", "host ns", "noise", "simulated ns"]);
     for arm in arms {
         table.add_row([
             arm.workload(),
@@ -212,7 +209,6 @@ pub(crate) fn print(arms: &[Arm], as_json: bool) {
             format!("{:.2}", arm.simulated_ns),
         ]);
     }
-    right_align(&mut table);
     println!("{table}");
     println!(
         "ranked as on real threads: {right} of {} pairs that differ by more than the noise ({} do not)",

@@ -1,9 +1,8 @@
 //! Host and simulation side by side.
 
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use crate::common::{median, right_align};
+use crate::common::{median, table};
 use crate::host::{Counted, Halves};
 use crate::workload::Workload;
 
@@ -79,9 +78,7 @@ impl Row {
 
 /// Prints the figures; with `ghz` those that are counted beside the simulated time in cycles.
 pub(crate) fn print(rows: &[Row], ghz: f64) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let mut table = table([
         "workload",
         "host ns",
         "least",
@@ -102,7 +99,6 @@ pub(crate) fn print(rows: &[Row], ghz: f64) {
             if figure.within() { "yes" } else { "no" }.to_string(),
         ]);
     }
-    right_align(&mut table);
     println!("{table}");
     let within = |figures: &[&Figure]| {
         let within = figures.iter().filter(|figure| figure.within()).count();
@@ -119,9 +115,7 @@ pub(crate) fn print(rows: &[Row], ghz: f64) {
 }
 
 fn print_counted(figures: &[Figure], ghz: f64) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let mut table = table([
         "workload",
         "instructions",
         "cycles",
@@ -142,7 +136,6 @@ fn print_counted(figures: &[Figure], ghz: f64) {
             format!("{:.2}", simulated / cycles),
         ]);
     }
-    right_align(&mut table);
     println!("{table}");
 }
 
