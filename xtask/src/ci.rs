@@ -38,8 +38,8 @@ const STEPS: [Step; 6] = [
         )
     }),
     // From here on the programs of `cargo test --workspace` are run; what is first builds them. A browser's view of pages,
-    // and what they do when they are clicked. The wheel, and files that its source package lacks. The host's tests on the path that is taken without restartable sequences; sockets of the kernel,
-    // and what this kernel says of itself.
+    // and what they do when they are clicked. The wheel, and files that its source package lacks. The host's tests on the
+    // path that is taken without restartable sequences; sockets of the kernel, and what this kernel says of itself.
     ("page, wheel, test-fallback and root", || {
         side_by_side(page::run, || {
             side_by_side(python::build, || {

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     built: bool,
 }
 
-/// Builds the wheel unless it is there, and tests it.
+/// Builds the wheel, unless the options say that it is there, and tests it.
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if !options.built
         && let skipped @ Outcome::Skipped(_) = build()?
@@ -78,6 +78,7 @@ pub(crate) fn build() -> Result<Outcome> {
     shell::run(pip("maturin>=1.9,<2").arg("ruff"))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
+    // Before the wheel, which takes its crates from the tests.
     Programs::build()?;
     as_in_tests()?;
     let wheel = wheel(&environment, &mut tool("maturin"))?;

@@ -151,7 +151,10 @@ impl Locks {
                 }
                 taken
             }
-            LockKind::Ticket => self.is_served(place, asked_ps),
+            LockKind::Ticket => {
+                self.be_served(place, asked_ps);
+                true
+            }
             LockKind::Queued => self.follows(place, asked_ps),
         }
     }
@@ -279,7 +282,7 @@ impl Locks {
     }
 
     /// All spinners read which number is served: the running CPU's.
-    fn is_served(&self, place: &Place<'_>, asked_ps: u64) -> bool {
+    fn be_served(&self, place: &Place<'_>, asked_ps: u64) {
         let order = place.order;
         let (cpu, mut read_ps) = (order.cpu(), 0);
         self.respin(place, asked_ps, order.now_ps(), |(spinner, has_ps)| {
@@ -294,7 +297,6 @@ impl Locks {
             lock.holder = Some(cpu);
             lock.taken_ps = read_ps;
         });
-        true
     }
 
     /// The running CPU is the first in the queue, and reads the line. If the lock is free it takes it, and tells its
